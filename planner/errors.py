@@ -1,0 +1,55 @@
+"""Everything that can go wrong for a user, as one tree.
+
+    PlannerError            exit code 1, one `error:` line, no traceback
+    ├── ArtifactError       a profile, plan or run record is malformed or mismatched
+    ├── ModelError          the model cannot be found, read or cut
+    ├── DataError           the training data cannot be used
+    ├── WishError           an option asks for something impossible
+    ├── RunError            training was started and a stage failed
+    └── InfeasibleError     exit code 3: nothing fits, with what is missing
+
+Messages carry the numbers and the next step. Mistakes of the programmer are
+`ValueError` (raised where a value is made) or `assert`.
+"""
+
+
+class PlannerError(Exception):
+    """A user's problem: its text is the whole message."""
+
+    exit_code = 1
+
+
+class ArtifactError(PlannerError):
+    """A profile, a plan or a run record is malformed or does not belong here."""
+
+
+class ModelError(PlannerError):
+    """The model cannot be found, read, loaded or cut."""
+
+
+class DataError(PlannerError):
+    """The training data is missing, empty or malformed."""
+
+
+class WishError(PlannerError):
+    """A combination of options that no plan or run can satisfy."""
+
+
+class RunError(PlannerError):
+    """Training was started and could not be finished."""
+
+
+class InfeasibleError(PlannerError):
+    """Nothing fits.
+
+    Attributes:
+        shortfall_bytes: By how much the best try misses its tightest budget [bytes].
+        stage: Index of the stage that misses it.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, shortfall_bytes: int = 0, stage: int = 0):
+        super().__init__(message)
+        self.shortfall_bytes = shortfall_bytes
+        self.stage = stage

@@ -1,0 +1,245 @@
+"""The first artifact: what every layer of a model costs.
+
+A layer is the smallest thing never cut: the embedding, each block, and the
+norm + head. Fields that are absent count as 0, so a profile can be written by
+hand.
+
+What the four memory figures of a layer mean, for one microbatch. A level is the
+sum of live tensor bytes; the layer's input is alive before it and is counted by
+the layer that kept or made it.
+
+    activation_bytes      the level after F above the level before it, without
+                          the output: what autograd keeps until B
+    recompute_activation_bytes   the same when the layer is recomputed
+    forward_peak_bytes    the highest level during F above the level before it
+    backward_peak_bytes   the highest level during B above the level before it
+                          (before it: activations and the gradient of the
+                          output), without the gradients of parameters
+
+Known limitations: times are of one layer alone on an otherwise idle device.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from planner import artifact
+from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
+from planner.errors import WishError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerProfile:
+    """Cost of one layer for one microbatch on one device.
+
+    Attributes:
+        name: Unique in the model, such as `model.layers.3`.
+        kind: What it is, such as `embedding`, `LlamaDecoderLayer` or `head`.
+        num_parameters: Held by a stage that has only this layer (ties included).
+        num_tied_parameters: Of those, shared with a layer named in `ties`.
+        forward_flops: Of F; a multiply-add is two [FLOP].
+        forward_s: Time of F [s].
+        backward_s: Time of B, without recompute [s].
+        input_grad_s: Time of I, the part of B for the input [s].
+        weight_grad_s: Time of W, the part of B for the weights [s].
+        activation_bytes: Kept from F to B without recompute [bytes].
+        recompute_activation_bytes: Kept from F to B with recompute [bytes].
+        output_bytes: Sent to the next stage if the model is cut here [bytes].
+        forward_peak_bytes: Highest level during F above its start [bytes].
+        backward_peak_bytes: Highest level during B above its start [bytes].
+    """
+
+    name: str
+    kind: str = "layer"
+    num_parameters: NonNegativeInt = 0
+    num_tied_parameters: NonNegativeInt = 0
+    forward_flops: NonNegativeInt = 0
+    forward_s: NonNegativeFloat = 0.0
+    backward_s: NonNegativeFloat = 0.0
+    input_grad_s: NonNegativeFloat = 0.0
+    weight_grad_s: NonNegativeFloat = 0.0
+    activation_bytes: NonNegativeInt = 0
+    recompute_activation_bytes: NonNegativeInt = 0
+    output_bytes: NonNegativeInt = 0
+    forward_peak_bytes: NonNegativeInt = 0
+    backward_peak_bytes: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        if self.num_tied_parameters > self.num_parameters:
+            msg = (
+                f"layer '{self.name}': num_tied_parameters {self.num_tied_parameters} "
+                f"is more than num_parameters {self.num_parameters}"
+            )
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """Which model it is.
+
+    Attributes:
+        id: Hub id, folder or `package.module:factory`, as the user gave it.
+        architecture: Class name, such as `LlamaForCausalLM`.
+        revision: Commit of the hub, if any.
+        num_parameters: In all, tied ones counted once.
+    """
+
+    id: str = ""
+    architecture: str = ""
+    revision: str | None = None
+    num_parameters: NonNegativeInt = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledDevice:
+    """What the profile was measured on or computed for.
+
+    Attributes:
+        name: A card of the catalogue, `cpu`, or what CUDA calls the card.
+        kind: `measured` on the device or `analytic`, computed without it.
+        type: `cuda` or `cpu`: where a plan made from it runs.
+        memory_bytes: Of one card; on a CPU, of the whole host [bytes].
+        optimizer_s_per_parameter: Time of an optimizer step by optimizer [s].
+        step_overhead_s: Fixed time of one action outside its layers [s].
+    """
+
+    name: str = ""
+    kind: Literal["measured", "analytic"] = "analytic"
+    type: Literal["cuda", "cpu"] = "cuda"
+    memory_bytes: NonNegativeInt = 0
+    optimizer_s_per_parameter: dict[str, NonNegativeFloat] = field(default_factory=dict)
+    step_overhead_s: NonNegativeFloat = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProfile:
+    """What every layer of one model costs, in order.
+
+    Attributes:
+        layers: Costs at `microbatch_size`, first to last.
+        microbatches: Costs at further microbatch sizes, by size as text.
+        ties: Pairs of layer names that share parameters.
+        uncuttable: Pairs (first, last) of layer names never to be parted.
+        seq_len: Tokens of one sequence.
+        microbatch_size: Sequences of one microbatch.
+        dtype: Of weights and activations, such as `bfloat16`.
+        attention: Attention implementation that was profiled.
+        versions: Of planner, torch and transformers.
+        created: ISO date and time.
+    """
+
+    schema_version: int = artifact.SCHEMA_VERSION
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    model: ModelInfo = ModelInfo()
+    device: ProfiledDevice = ProfiledDevice()
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    attention: str = "sdpa"
+    trust_remote_code: bool = False
+    seq_len: PositiveInt = 1
+    microbatch_size: PositiveInt = 1
+    microbatches: dict[str, tuple[LayerProfile, ...]] = field(default_factory=dict)
+    layers: tuple[LayerProfile, ...]
+    ties: tuple[tuple[str, str], ...] = ()
+    uncuttable: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [layer.name for layer in self.layers]
+        if not names:
+            msg = "layers is empty"
+            raise ValueError(msg)
+        if twice := {name for name in names if names.count(name) > 1}:
+            msg = f"layers has the same name twice: {', '.join(sorted(twice))}"
+            raise ValueError(msg)
+        for size, layers in self.microbatches.items():
+            if not size.isdecimal() or int(size) < 1:
+                msg = f"microbatches has the size '{size}', not a whole number above 0"
+                raise ValueError(msg)
+            if [layer.name for layer in layers] != names:
+                msg = f"microbatches['{size}'] does not name the same layers as layers"
+                raise ValueError(msg)
+        for key, pairs in (("ties", self.ties), ("uncuttable", self.uncuttable)):
+            for name in (name for pair in pairs for name in pair):
+                if name not in names:
+                    msg = f"{key} names '{name}', which is not in layers"
+                    raise ValueError(msg)
+
+    @property
+    def microbatch_sizes(self) -> tuple[int, ...]:
+        """All profiled microbatch sizes, ascending."""
+        return tuple(sorted({self.microbatch_size, *map(int, self.microbatches)}))
+
+    def layers_at(self, microbatch_size: int) -> tuple[LayerProfile, ...]:
+        """Costs at one microbatch size.
+
+        Args:
+            microbatch_size: Sequences of one microbatch.
+
+        Returns:
+            One entry a layer, first to last.
+
+        Raises:
+            WishError: That size was not profiled.
+        """
+        if microbatch_size == self.microbatch_size:
+            return self.layers
+        try:
+            return self.microbatches[str(microbatch_size)]
+        except KeyError:
+            sizes = ", ".join(map(str, self.microbatch_sizes))
+            msg = (
+                f"the profile has no microbatch size {microbatch_size}, only {sizes}; "
+                f"profile again with --microbatch-size {microbatch_size}"
+            )
+            raise WishError(msg) from None
+
+    def index_of(self, name: str) -> int:
+        """Position of a layer.
+
+        Args:
+            name: The layer's name.
+
+        Returns:
+            Its index in `layers`.
+        """
+        return [layer.name for layer in self.layers].index(name)
+
+    def legal_cuts(self) -> tuple[bool, ...]:
+        """Where the model may be cut.
+
+        Returns:
+            One flag per gap: entry i tells whether layers i and i + 1 may part.
+        """
+        legal = [True] * (len(self.layers) - 1)
+        for first, last in self.uncuttable:
+            for gap in range(self.index_of(first), self.index_of(last)):
+                legal[gap] = False
+        return tuple(legal)
+
+
+def load_profile(path: Path) -> ModelProfile:
+    """Read a profile.
+
+    Args:
+        path: The JSON file.
+
+    Returns:
+        The profile.
+
+    Raises:
+        ArtifactError: It cannot be read or a field is wrong (named).
+    """
+    return artifact.load(path, ModelProfile)
+
+
+def sha256_of(path: Path) -> str:
+    """Fingerprint of a file, to tell later whether it is still the same.
+
+    Args:
+        path: The file.
+
+    Returns:
+        SHA-256 of its bytes in hexadecimal.
+    """
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,303 @@
+"""The second artifact: which layers on which card, in which order, and why.
+
+The plan carries the order of actions itself. The simulator judged exactly that
+order and the runtime runs exactly that order.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from planner import artifact
+from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
+from planner.model_profile import ModelInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBreakdown:
+    """What occupies one card at its fullest moment, item by item [bytes].
+
+    Attributes:
+        weights: Parameters in the training dtype.
+        gradients: Gradients of the parameters.
+        optimizer: States of the optimizer and master weights.
+        activations: Kept by all microbatches in flight.
+        workspace: Transient inside the layer that peaks highest: its temporaries,
+            logits and their gradient, recomputed activations.
+        communication: Buffers at the boundaries of the stage.
+        overhead: The reserve: context, allocator, other programs.
+        total: Sum of the items above.
+    """
+
+    weights: NonNegativeInt = 0
+    gradients: NonNegativeInt = 0
+    optimizer: NonNegativeInt = 0
+    activations: NonNegativeInt = 0
+    workspace: NonNegativeInt = 0
+    communication: NonNegativeInt = 0
+    overhead: NonNegativeInt = 0
+    total: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        if self.total != sum(self.items().values()):
+            msg = f"memory total {self.total} is not {sum(self.items().values())}"
+            raise ValueError(msg)
+
+    def items(self) -> dict[str, int]:
+        """The items without the total.
+
+        Returns:
+            Item name to size [bytes], in the order they are drawn.
+        """
+        return {
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "optimizer": self.optimizer,
+            "activations": self.activations,
+            "workspace": self.workspace,
+            "communication": self.communication,
+            "overhead": self.overhead,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePrediction:
+    """What one stage is expected to need and take.
+
+    Attributes:
+        memory_bytes: At its fullest moment, by item [bytes].
+        capacity_bytes: Of its card, reserve included [bytes].
+        forward_s: F of one microbatch [s].
+        backward_s: B of one microbatch, recompute included [s].
+        busy_fraction: Share of the makespan in which it computes.
+    """
+
+    memory_bytes: MemoryBreakdown = MemoryBreakdown()
+    capacity_bytes: NonNegativeInt = 0
+    forward_s: NonNegativeFloat = 0.0
+    backward_s: NonNegativeFloat = 0.0
+    busy_fraction: NonNegativeFloat = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """A contiguous run of layers on one device.
+
+    Attributes:
+        index: Stage number, from 0.
+        device: Name of the card, such as `rtx3090:0` or `cpu:0`.
+        first_layer: Index of its first layer in the profile.
+        last_layer: Index of its last layer in the profile, inclusive.
+        layers: Names of its layers, in order.
+        recompute: Names of those that are recomputed in backward.
+        predicted: What it is expected to need and take.
+    """
+
+    index: NonNegativeInt
+    device: str
+    first_layer: NonNegativeInt
+    last_layer: NonNegativeInt
+    layers: tuple[str, ...]
+    recompute: tuple[str, ...] = ()
+    predicted: StagePrediction = StagePrediction()
+
+    def __post_init__(self) -> None:
+        if len(self.layers) != self.last_layer - self.first_layer + 1:
+            msg = (
+                f"stage {self.index} names {len(self.layers)} layers but runs from "
+                f"{self.first_layer} to {self.last_layer}"
+            )
+            raise ValueError(msg)
+        if strangers := set(self.recompute) - set(self.layers):
+            msg = f"stage {self.index} recomputes {sorted(strangers)}, not its own"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulePlan:
+    """The order of actions on every device.
+
+    Attributes:
+        name: `gpipe` or `1f1b`.
+        num_microbatches: Of one step.
+        microbatch_size: Sequences of one microbatch.
+        actions: Per device, such as `("0F0", "0F1", "0B0", "0B1")`.
+    """
+
+    name: str
+    num_microbatches: PositiveInt
+    microbatch_size: PositiveInt
+    actions: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerPlan:
+    """Which optimizer, and what it holds.
+
+    Attributes:
+        name: Such as `adamw`.
+        bytes_per_parameter: Weight, gradient and states together [bytes].
+    """
+
+    name: str
+    bytes_per_parameter: PositiveInt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPrediction:
+    """What one step is expected to take.
+
+    Attributes:
+        step_s: Makespan and optimizer [s].
+        makespan_s: First F to last B [s].
+        optimizer_s: Optimizer step of the slowest stage [s].
+        bubble_fraction: 1 - busy / (devices * makespan).
+        tokens_per_s: Tokens of the global batch per step time [1/s].
+    """
+
+    step_s: NonNegativeFloat
+    makespan_s: NonNegativeFloat
+    optimizer_s: NonNegativeFloat = 0.0
+    bubble_fraction: NonNegativeFloat = 0.0
+    tokens_per_s: NonNegativeFloat = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverReport:
+    """How sure we are.
+
+    Attributes:
+        status: `optimal` is proven in the simulator's terms, `feasible` is not.
+        bound_s: No plan of the searched space has a smaller step time [s].
+        gap: (step_s - bound_s) / step_s.
+        candidates: How many plans were simulated.
+        solve_s: Time of the search [s].
+    """
+
+    status: Literal["optimal", "feasible"]
+    bound_s: NonNegativeFloat
+    gap: NonNegativeFloat
+    candidates: NonNegativeInt
+    solve_s: NonNegativeFloat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The same work under a split people use today.
+
+    Attributes:
+        name: Such as `even layers`.
+        layers_per_stage: How many layers each stage holds.
+        step_s: Simulated step time, whether it fits or not [s].
+        fits: Whether every stage fits its card.
+    """
+
+    name: str
+    layers_per_stage: tuple[int, ...]
+    step_s: NonNegativeFloat
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRef:
+    """Which profile a plan was made from.
+
+    Attributes:
+        path: As the user gave it.
+        sha256: Of the file's bytes.
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way to train one model on some cards.
+
+    Attributes:
+        model: Which model.
+        profile: Where the costs came from.
+        device_type: `cuda` or `cpu`: where it runs.
+        dtype: Of weights and activations.
+        attention: Attention implementation.
+        seq_len: Tokens of one sequence.
+        global_batch_size: Sequences of one step.
+        stages: First to last; together every layer exactly once.
+        schedule: The order of actions.
+        optimizer: Which optimizer.
+        predicted: What a step is expected to take.
+        solver: How sure we are.
+        baselines: What others would do.
+    """
+
+    schema_version: int = artifact.SCHEMA_VERSION
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    model: ModelInfo
+    profile: ProfileRef
+    device_type: Literal["cuda", "cpu"] = "cuda"
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    attention: str = "sdpa"
+    trust_remote_code: bool = False
+    seq_len: PositiveInt
+    global_batch_size: PositiveInt
+    stages: tuple[StagePlan, ...]
+    schedule: SchedulePlan
+    optimizer: OptimizerPlan
+    predicted: PlanPrediction
+    solver: SolverReport
+    baselines: tuple[Baseline, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            msg = "stages is empty"
+            raise ValueError(msg)
+        if self.stages[0].first_layer != 0:
+            msg = f"stage 0 begins at layer {self.stages[0].first_layer}, not 0"
+            raise ValueError(msg)
+        for index, stage in enumerate(self.stages):
+            if stage.index != index:
+                msg = f"stages[{index}] has index {stage.index}"
+                raise ValueError(msg)
+        for before, after in pairwise(self.stages):
+            if after.first_layer != before.last_layer + 1:
+                msg = (
+                    f"stage {before.index} ends at layer {before.last_layer} but "
+                    f"stage {after.index} begins at layer {after.first_layer}"
+                )
+                raise ValueError(msg)
+        batch = self.schedule.num_microbatches * self.schedule.microbatch_size
+        if batch != self.global_batch_size:
+            msg = (
+                f"{self.schedule.num_microbatches} microbatches of "
+                f"{self.schedule.microbatch_size} are {batch} sequences, "
+                f"not global_batch_size {self.global_batch_size}"
+            )
+            raise ValueError(msg)
+
+    @property
+    def num_stages(self) -> int:
+        """How many stages there are."""
+        return len(self.stages)
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """All layers, first to last."""
+        return tuple(name for stage in self.stages for name in stage.layers)
+
+
+def load_plan(path: Path) -> Plan:
+    """Read a plan.
+
+    Args:
+        path: The JSON file.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ArtifactError: It cannot be read or a field is wrong (named).
+    """
+    return artifact.load(path, Plan)

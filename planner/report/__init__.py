@@ -1,0 +1,1 @@
+"""Pictures, tables, HTML and trace."""

@@ -1,0 +1,160 @@
+"""The third artifact: what a run did and what was measured.
+
+A run directory holds `run.json` (this record), `metrics.jsonl` (one
+`StepMetrics` a line), `checkpoints/`, `model/` and `trace.json`.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from planner import artifact
+from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
+from planner.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSpan:
+    """When one action of the measured step ran.
+
+    Attributes:
+        action: Such as `0F0`.
+        start_s: Since the first F of that step on any stage [s].
+        end_s: Since the first F of that step on any stage [s].
+    """
+
+    action: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStage:
+    """What one stage needed and took.
+
+    Attributes:
+        peak_bytes: Peak of live tensor bytes after the first step [bytes].
+        host_peak_bytes: Peak resident memory of its process [bytes].
+        busy_s: Time in actions of the measured step [s].
+        bubble_fraction: 1 - busy_s / makespan.
+        forward_s: Median F of one microbatch [s].
+        backward_s: Median B of one microbatch [s].
+        optimizer_s: Median time of exchange, clipping and optimizer [s].
+        spans: Every action of the measured step.
+    """
+
+    peak_bytes: NonNegativeInt = 0
+    host_peak_bytes: NonNegativeInt = 0
+    busy_s: NonNegativeFloat = 0.0
+    bubble_fraction: float = 0.0
+    forward_s: NonNegativeFloat = 0.0
+    backward_s: NonNegativeFloat = 0.0
+    optimizer_s: NonNegativeFloat = 0.0
+    spans: tuple[MeasuredSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured over the whole run.
+
+    Attributes:
+        step_s: Median step time after the first step [s].
+        tokens_per_s: Tokens of the global batch per step time [1/s].
+        stages: One entry a stage.
+    """
+
+    step_s: NonNegativeFloat
+    tokens_per_s: NonNegativeFloat
+    stages: tuple[MeasuredStage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What a run did.
+
+    Attributes:
+        plan: The plan it followed.
+        status: `running` until the last step is saved, then `finished`.
+        options: Learning rate, seed, data and the other options of the run.
+        measured: Absent while it runs.
+        versions: Of planner, torch and transformers.
+        created: ISO date and time.
+    """
+
+    schema_version: int = artifact.SCHEMA_VERSION
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    plan: Plan
+    status: Literal["running", "finished"] = "running"
+    options: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """One line of `metrics.jsonl`.
+
+    Attributes:
+        step: From 1.
+        loss: Mean over the step's target tokens.
+        grad_norm: Global norm before clipping.
+        lr: Learning rate of the step.
+        num_tokens: Target tokens of the step.
+        step_s: Step time [s].
+        tokens_per_s: Tokens of the step's sequences per step time [1/s].
+    """
+
+    step: PositiveInt
+    loss: float
+    grad_norm: float
+    lr: float
+    num_tokens: NonNegativeInt
+    step_s: NonNegativeFloat
+    tokens_per_s: NonNegativeFloat
+
+
+def load_run(run_dir: Path) -> RunRecord:
+    """Read the record of a run.
+
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        The record.
+
+    Raises:
+        ArtifactError: It cannot be read or a field is wrong (named).
+    """
+    return artifact.load(run_dir / "run.json", RunRecord)
+
+
+def load_metrics(run_dir: Path) -> tuple[StepMetrics, ...]:
+    """Read the metrics of a run, also of one that ended in mid-line.
+
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        One entry a step; a torn last line is left out.
+
+    Raises:
+        ArtifactError: A line before the last is not valid.
+    """
+    path = run_dir / "metrics.jsonl"
+    if not path.exists():
+        return ()
+    *lines, torn = path.read_text(encoding="utf-8").split("\n")
+    if torn:
+        try:
+            json.loads(torn)
+            lines.append(torn)
+        except ValueError:
+            pass
+    return tuple(
+        artifact.from_json(line, StepMetrics, source=f"{path} line {number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    )
+
+

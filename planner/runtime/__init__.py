@@ -1,0 +1,1 @@
+"""Training: launch, one worker per card, data, optimizer, checkpoints."""

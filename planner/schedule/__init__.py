@@ -1,0 +1,1 @@
+"""In which order each stage does F, B, I and W; no time in here."""
