@@ -11,6 +11,7 @@ from typing import Literal
 
 from planner import artifact
 from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
+from planner.errors import ArtifactError
 from planner.plan import Plan
 
 
@@ -114,6 +115,23 @@ class StepMetrics:
     tokens_per_s: NonNegativeFloat
 
 
+def check_run_dir(run_dir: Path) -> None:
+    """Make sure that a new run may write here; nothing is made yet.
+
+    Args:
+        run_dir: The run directory.
+
+    Raises:
+        ArtifactError: It holds another run or other files, or is a file.
+    """
+    if run_dir.is_dir() and any(run_dir.iterdir()):
+        msg = f"{run_dir} holds another run; choose another --output-dir"
+        raise ArtifactError(msg)
+    if run_dir.exists() and not run_dir.is_dir():
+        msg = f"{run_dir} is a file; choose another --output-dir"
+        raise ArtifactError(msg)
+
+
 def load_run(run_dir: Path) -> RunRecord:
     """Read the record of a run.
 
@@ -156,5 +174,3 @@ def load_metrics(run_dir: Path) -> tuple[StepMetrics, ...]:
         for number, line in enumerate(lines, start=1)
         if line.strip()
     )
-
-

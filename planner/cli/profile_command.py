@@ -1,0 +1,107 @@
+"""`planner profile`: what every layer of a model costs."""
+
+from pathlib import Path
+
+import click
+
+from planner.cli.parameters import (
+    PATH,
+    Integers,
+    as_json,
+    file_stem,
+    say_aside,
+    speaker,
+)
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="auto|cuda|cpu|CARD",
+    help="Where to measure; a card of `planner cards` is computed without one.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["bfloat16", "float32"]),
+    help="Of weights and activations.  [default: bfloat16; on the CPU float32]",
+)
+@click.option(
+    "--seq-len",
+    type=click.IntRange(min=1),
+    help="Tokens of a sequence.  [default: 2048; on the CPU 256]",
+)
+@click.option(
+    "--microbatch-size",
+    "microbatch_sizes",
+    type=Integers(),
+    default="1",
+    show_default=True,
+    help="Sequences of a microbatch; several let solve choose.",
+)
+@click.option("--attention", default="sdpa", show_default=True)
+@click.option("--revision", help="Branch, tag or commit of the hub.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code of the model.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="Where to write.  [default: profiles/MODEL-DEVICE.json]",
+)
+@as_json
+def profile(
+    model: str,
+    device: str,
+    dtype: str | None,
+    seq_len: int | None,
+    microbatch_sizes: tuple[int, ...],
+    attention: str,
+    revision: str | None,
+    trust_remote_code: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure or compute what every layer of MODEL costs.
+
+    MODEL is a hub id, a folder in Hugging Face format, or
+    package.module:factory.
+    """
+    from planner import artifact  # msgspec
+    from planner.measure import profile_model  # torch
+    from planner.profile_text import describe_profile
+
+    on_cpu = device == "cpu"
+    found = profile_model(
+        model,
+        device=device,
+        dtype=dtype or ("float32" if on_cpu else "bfloat16"),
+        seq_len=seq_len or (256 if on_cpu else 2048),
+        microbatch_sizes=microbatch_sizes,
+        attention=attention,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        progress=say_aside,
+    )
+    path = output or default_path(model, found.device.name)
+    artifact.save(found, path)
+    if as_json:
+        click.echo(artifact.to_json(found), nl=False)
+    say = speaker(as_json)
+    say(describe_profile(found))
+    say(f"wrote {path}")
+
+
+def default_path(model: str, device_name: str) -> Path:
+    """Where a profile goes when the user does not say.
+
+    Args:
+        model: As the user gave it; a folder may be `.`.
+        device_name: Of the profile.
+
+    Returns:
+        A path in `profiles/`, relative to the current folder.
+    """
+    name = Path(model).resolve().name if Path(model).is_dir() else model
+    return Path("profiles") / f"{file_stem(name)}-{file_stem(device_name).lower()}.json"

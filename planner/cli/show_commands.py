@@ -1,0 +1,45 @@
+"""`planner report`, `planner cards` and `planner demo`."""
+
+from pathlib import Path
+
+import click
+
+from planner.cli.parameters import PATH, as_json
+
+
+@click.command()
+@click.argument("source", type=PATH, metavar="PLAN|RUN_DIR")
+@click.option(
+    "-o",
+    "--output-dir",
+    type=PATH,
+    help="Where to write.  [default: reports/ and the name of the source]",
+)
+def report(source: Path, output_dir: Path | None) -> None:
+    """Draw a plan or a run: HTML, pictures and a trace."""
+    from planner.report import write_report  # matplotlib
+
+    out_dir = output_dir or Path("reports") / source.resolve().stem
+    click.echo(f"wrote {write_report(source, out_dir)}")
+
+
+@click.command()
+@as_json
+def cards(as_json: bool) -> None:
+    """List the cards and links that have a name."""
+    from planner import artifact
+    from planner.cards_text import catalogue, describe_cards
+
+    if as_json:
+        click.echo(artifact.to_json(catalogue()), nl=False)
+    else:
+        click.echo(describe_cards())
+
+
+@click.command()
+@click.option("-o", "--output-dir", type=PATH, default="demo", show_default=True)
+def demo(output_dir: Path) -> None:
+    """Do it all on a small model: offline, on the CPU, in about a minute."""
+    from planner.demo import run_demo  # torch
+
+    run_demo(output_dir, click.echo)

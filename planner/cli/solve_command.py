@@ -1,0 +1,154 @@
+"""`planner solve`: which layers on which card, in which order."""
+
+from pathlib import Path
+
+import click
+
+from planner.cli.parameters import (
+    PATH,
+    AutoOrInteger,
+    as_json,
+    none_if_auto,
+    say_aside,
+    speaker,
+)
+from planner.errors import ArtifactError, InfeasibleError
+
+PROFILES = Path("profiles")
+
+
+@click.command()
+@click.argument("profile", required=False, type=PATH)
+@click.option("--gpus", required=True, help="4, or rtx3090:2,rtx4090:2")
+@click.option("--memory", help="Of each card: 24GiB, or 24GiB,24GiB,10GiB")
+@click.option("--reserve", help="Kept free on each card: 1.5GiB, or 0")
+@click.option("--link", help="pcie4x16, free, ... or 12GB/s,10us")
+@click.option("--speed", help="Relative speed of each card: 1,1,2,2")
+@click.option("--global-batch-size", type=int, help="Sequences of one step.")
+@click.option(
+    "--microbatch-size", type=AutoOrInteger(), default="auto", show_default=True
+)
+@click.option(
+    "--schedule",
+    type=click.Choice(["auto", "gpipe", "1f1b"]),
+    default="auto",
+    show_default=True,
+    callback=none_if_auto,
+)
+@click.option(
+    "--recompute",
+    type=click.Choice(["auto", "none", "full"]),
+    default="auto",
+    show_default=True,
+    callback=none_if_auto,
+)
+@click.option(
+    "--optimizer",
+    type=click.Choice(["auto", "adamw", "sgd"]),
+    default="auto",
+    show_default=True,
+    callback=none_if_auto,
+)
+@click.option(
+    "--layers-per-stage",
+    help="Your own cut: 4,3,3,3 or 0-3,4-6,7-9,10-12, embedding and head included.",
+)
+@click.option(
+    "--time-limit", "time_limit_s", type=float, help="Of the search, in seconds."
+)
+@click.option("-o", "--output", type=PATH, default="plan.json", show_default=True)
+@as_json
+def solve(
+    profile: Path | None,
+    gpus: str,
+    memory: str | None,
+    reserve: str | None,
+    link: str | None,
+    speed: str | None,
+    global_batch_size: int | None,
+    microbatch_size: int | None,
+    schedule: str | None,
+    recompute: str | None,
+    optimizer: str | None,
+    layers_per_stage: str | None,
+    time_limit_s: float | None,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Find the best plan for the model of PROFILE on your cards.
+
+    Without PROFILE, the newest in profiles/ is taken.
+    """
+    from planner import artifact
+    from planner.cluster import parse_cluster
+    from planner.cut_text import parse_layers_per_stage
+    from planner.model_profile import load_profile, sha256_of
+    from planner.plan import ProfileRef
+    from planner.plan_text import describe_plan
+    from planner.solve import Wishes, best_plan  # pulp
+
+    path = profile or newest_profile()
+    costs = load_profile(path)
+    cluster = parse_cluster(
+        gpus, costs, memory=memory, reserve=reserve, link=link, speed=speed
+    )
+    wishes = Wishes(
+        global_batch_size=global_batch_size,
+        microbatch_size=microbatch_size,
+        schedule=schedule,
+        recompute=recompute,
+        optimizer=optimizer,
+        layers_per_stage=(
+            None
+            if layers_per_stage is None
+            else parse_layers_per_stage(layers_per_stage, len(costs.layers))
+        ),
+        time_limit_s=time_limit_s,
+    )
+    reference = ProfileRef(path=str(path), sha256=sha256_of(path))
+    try:
+        plan = best_plan(costs, cluster, wishes, profile_ref=reference)
+    except InfeasibleError as error:
+        if as_json:
+            click.echo(artifact.to_json(failure(error)), nl=False)
+        raise
+    artifact.save(plan, output)
+    if as_json:
+        click.echo(artifact.to_json(plan), nl=False)
+    say = speaker(as_json)
+    say(describe_plan(plan))
+    say(f"wrote {output}")
+
+
+def newest_profile() -> Path:
+    """The profile that was written last, and say which.
+
+    Returns:
+        A path in `profiles/`, relative to the current folder.
+
+    Raises:
+        ArtifactError: There is none.
+    """
+    found = sorted(PROFILES.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        msg = f"there is no profile in {PROFILES}/; make one with planner profile MODEL"
+        raise ArtifactError(msg)
+    say_aside(f"using {found[-1]}, the newest profile")
+    return found[-1]
+
+
+def failure(error: InfeasibleError) -> dict[str, object]:
+    """What `--json` answers when nothing fits.
+
+    Args:
+        error: Why.
+
+    Returns:
+        Plain data.
+    """
+    return {
+        "message": str(error),
+        "shortfall_bytes": error.shortfall_bytes,
+        "stage": error.stage,
+        "would_fit": error.would_fit,
+    }

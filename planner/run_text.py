@@ -1,0 +1,49 @@
+"""A finished run for the terminal: what was predicted beside what was measured."""
+
+from collections.abc import Sequence
+
+from planner.run_record import RunRecord, StepMetrics
+from planner.table import format_table
+from planner.units import format_bytes, format_seconds
+
+_HEADER = ("stage", "F", "B", "peak memory")
+
+
+def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
+    """Write what a run did.
+
+    Args:
+        record: Of the run.
+        metrics: One entry a step.
+
+    Returns:
+        A table of stages, predicted / measured, and lines on step time and loss;
+        without a newline at the end.
+    """
+    parts = []
+    if record.measured is not None:
+        measured = record.measured
+        rows = [
+            (
+                f"{stage.index} on {stage.device}",
+                f"{format_seconds(stage.predicted.forward_s)} / "
+                f"{format_seconds(found.forward_s)}",
+                f"{format_seconds(stage.predicted.backward_s)} / "
+                f"{format_seconds(found.backward_s)}",
+                f"{format_bytes(stage.predicted.memory_bytes.total)} / "
+                f"{format_bytes(found.peak_bytes)}",
+            )
+            for stage, found in zip(record.plan.stages, measured.stages, strict=True)
+        ]
+        parts.append(f"predicted / measured\n{format_table(_HEADER, rows)}")
+        parts.append(
+            f"step time: {format_seconds(record.plan.predicted.step_s)} predicted, "
+            f"{format_seconds(measured.step_s)} measured "
+            f"({measured.tokens_per_s:.0f} tokens/s)"
+        )
+    if metrics:
+        parts.append(
+            f"loss: {metrics[0].loss:.4f} in step {metrics[0].step}, "
+            f"{metrics[-1].loss:.4f} in step {metrics[-1].step}"
+        )
+    return "\n".join(parts)
