@@ -156,3 +156,5 @@ def load_metrics(run_dir: Path) -> tuple[StepMetrics, ...]:
         for number, line in enumerate(lines, start=1)
         if line.strip()
     )
+
+

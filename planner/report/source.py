@@ -83,11 +83,11 @@ def _read_run(run_dir: Path) -> ReportSource:
     elif len(run.measured.stages) != run.plan.num_stages:
         msg = (
             f"{run_dir / 'run.json'} measured {len(run.measured.stages)} stages but "
-            f"its plan has {run.plan.num_stages}; write the record anew with planner run"
+            f"its plan has {run.plan.num_stages}; run the plan again"
         )
         raise ArtifactError(msg)
     elif not all(stage.spans for stage in run.measured.stages):
-
+        missing.append("No measured timeline: run.json lacks the actions of a stage.")
     return ReportSource(
         path=run_dir, plan=run.plan, run=run, metrics=metrics, missing=tuple(missing)
     )

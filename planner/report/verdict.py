@@ -48,7 +48,8 @@ def headline(source: ReportSource) -> str:
     step_s = measured.step_s if measured else plan.predicted.step_s
     how = "measured" if measured else "predicted"
     fit = "fits" if all(map(fits, plan.stages)) else "does not fit"
-    return f"{model_name(plan)} on {cards(plan)}: {fit}, {format_seconds(step_s)} a step {how}"
+    step = f"{format_seconds(step_s)} a step {how}"
+    return f"{model_name(plan)} on {cards(plan)}: {fit}, {step}"
 
 
 def verdict(source: ReportSource, measured_step: Spans = ()) -> tuple[Fact, ...]:
