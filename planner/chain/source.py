@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from planner.errors import ModelError
 
@@ -102,7 +102,7 @@ def build_model(
         ModelError: transformers cannot build it.
     """
     try:
-        model = AutoModelForCausalLM.from_config(
+        model: torch.nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             source.config,
             dtype=dtype,
             attn_implementation=None if attention == "auto" else attention,
