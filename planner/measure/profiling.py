@@ -20,7 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from planner.cards import Card, card_named
 from planner.chain.layers import Chain, Layer, find_chain
-from planner.chain.source import DTYPES, ModelSource, open_source
+from planner.chain.source import (
+    DTYPES,
+    ModelSource,
+    open_source,
+    quiet_transformers,
+)
 from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import WishError
 from planner.measure.flops import count_forward_flops
@@ -127,7 +132,7 @@ def profile_model(
     progress(f"reading {model_id}")
     chain = find_chain(source, attention=attention)
     by_size = {}
-    with bench.opened():
+    with bench.opened(), quiet_transformers():
         for size in microbatch_sizes:
             visit = _Visit(source, chain, bench, dtype, (size, seq_len), progress)
             by_size[size] = visit.layers()

@@ -82,7 +82,7 @@ def estimate_times(run: LayerRun, card: Card, dtype: torch.dtype) -> LayerTimes:
         output = run.forward(run.make_input())
     grad = torch.ones_like(output)
     with RooflineClock(card, dtype) as backward:
-        output.backward(grad)
+        torch.autograd.backward(output, grad)
     input_s = 0.0
     if run.leaf is not None:
         output = run.forward(run.make_input())

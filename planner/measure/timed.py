@@ -92,9 +92,11 @@ def time_layer(run: LayerRun, device: torch.device) -> LayerTimes:
 
 
 def _time_input_grad(run: LayerRun, device: torch.device) -> float:
+    leaf = run.leaf
+    assert leaf is not None
     output = run.forward(run.make_input())
     grad = torch.ones_like(output)
-    seconds, _ = _timed(lambda: torch.autograd.grad(output, run.leaf, grad), device)
+    seconds, _ = _timed(lambda: torch.autograd.grad(output, leaf, grad), device)
     return seconds
 
 
