@@ -45,11 +45,20 @@ class InfeasibleError(PlannerError):
     Attributes:
         shortfall_bytes: By how much the best try misses its tightest budget [bytes].
         stage: Index of the stage that misses it.
+        would_fit: Changes that each make it fit: `arguments` and `step_s`.
     """
 
     exit_code = 3
 
-    def __init__(self, message: str, *, shortfall_bytes: int = 0, stage: int = 0):
+    def __init__(
+        self,
+        message: str,
+        *,
+        shortfall_bytes: int = 0,
+        stage: int = 0,
+        would_fit: tuple[dict[str, object], ...] = (),
+    ):
         super().__init__(message)
         self.shortfall_bytes = shortfall_bytes
         self.stage = stage
+        self.would_fit = would_fit

@@ -156,5 +156,3 @@ def load_metrics(run_dir: Path) -> tuple[StepMetrics, ...]:
         for number, line in enumerate(lines, start=1)
         if line.strip()
     )
-
-
