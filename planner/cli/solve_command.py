@@ -6,8 +6,8 @@ import click
 
 from planner.cli.parameters import (
     PATH,
-    AutoOrInteger,
     as_json,
+    auto_or_integer,
     none_if_auto,
     say_aside,
     speaker,
@@ -26,7 +26,11 @@ PROFILES = Path("profiles")
 @click.option("--speed", help="Relative speed of each card: 1,1,2,2")
 @click.option("--global-batch-size", type=int, help="Sequences of one step.")
 @click.option(
-    "--microbatch-size", type=AutoOrInteger(), default="auto", show_default=True
+    "--microbatch-size",
+    metavar="auto|N",
+    default="auto",
+    show_default=True,
+    callback=auto_or_integer,
 )
 @click.option(
     "--schedule",
