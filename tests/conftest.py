@@ -1,0 +1,23 @@
+"""Leaves out, loudly, what this machine cannot run; nothing is skipped."""
+
+import torch
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--network", action="store_true", help="also run tests that need a hub"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    unable = set()
+    if not torch.cuda.is_available():
+        unable.add("gpu")
+    if not config.getoption("--network"):
+        unable.add("network")
+    left_out = [
+        item for item in items if unable & {m.name for m in item.iter_markers()}
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
