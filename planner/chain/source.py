@@ -1,0 +1,190 @@
+"""Where a model comes from: a hub id or a folder in Hugging Face format.
+
+Only configuration and small files are read here; weights are `weights`' work.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import cached_file
+
+from planner.errors import ModelError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A model that can be built: its configuration and how to read it.
+
+    Attributes:
+        id: Hub id or folder, as the user gave it.
+        config: The configuration of transformers.
+        revision: Commit or branch of the hub, if any.
+        trust_remote_code: Whether the model's own code may run.
+    """
+
+    id: str
+    config: Any
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder, if the model is one."""
+        path = Path(self.id)
+        return path if path.is_dir() else None
+
+
+def open_source(
+    model_id: str, *, revision: str | None = None, trust_remote_code: bool = False
+) -> ModelSource:
+    """Find a model and read its configuration.
+
+    Args:
+        model_id: Hub id or folder.
+        revision: Commit or branch of the hub.
+        trust_remote_code: Whether the model's own code may run.
+
+    Returns:
+        The source.
+
+    Raises:
+        ModelError: There is no such model, it is not a causal language model, or
+            it needs its own code and that is not allowed.
+    """
+    path = Path(model_id)
+    if path.is_dir() and not (path / "config.json").is_file():
+        msg = f"{model_id} is not a model folder: it has no config.json"
+        raise ModelError(msg)
+    if path.is_file():
+        msg = f"{model_id} is a file; give the folder that holds config.json"
+        raise ModelError(msg)
+    try:
+        config = AutoConfig.from_pretrained(
+            model_id, revision=revision, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelError(_why_no_config(model_id, error)) from error
+    if not trust_remote_code and _needs_remote_code(config):
+        msg = (
+            f"{model_id} brings its own modelling code; read it, then allow it "
+            "with --trust-remote-code"
+        )
+        raise ModelError(msg)
+    return ModelSource(
+        id=model_id,
+        config=config,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+
+
+def build_model(
+    source: ModelSource, *, dtype: torch.dtype, attention: str
+) -> torch.nn.Module:
+    """Construct the model from its configuration, weights as its code makes them.
+
+    Args:
+        source: The model.
+        dtype: Of its parameters.
+        attention: Attention implementation of transformers, such as `sdpa`; `auto`
+            leaves the choice to it.
+
+    Returns:
+        The model, in training mode.
+
+    Raises:
+        ModelError: transformers cannot build it.
+    """
+    try:
+        model = AutoModelForCausalLM.from_config(
+            source.config,
+            dtype=dtype,
+            attn_implementation=None if attention == "auto" else attention,
+            trust_remote_code=source.trust_remote_code,
+        )
+    except (ValueError, ImportError, KeyError) as error:
+        msg = f"{source.id} cannot be built as a causal language model: {error}"
+        raise ModelError(msg) from error
+    return model.train()
+
+
+def open_tokenizer(source: ModelSource) -> Any | None:
+    """Load the model's tokenizer.
+
+    Args:
+        source: The model.
+
+    Returns:
+        The tokenizer of transformers, or None if the model brings none.
+    """
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+    if not any(find_file(source, name) for name in names):
+        return None
+    return AutoTokenizer.from_pretrained(
+        source.id,
+        revision=source.revision,
+        trust_remote_code=source.trust_remote_code,
+    )
+
+
+def find_file(source: ModelSource, name: str) -> Path | None:
+    """Locate one file of the model, fetching it from the hub if need be.
+
+    Args:
+        source: The model.
+        name: File name, such as `model.safetensors`.
+
+    Returns:
+        Its local path, or None if the model has no such file.
+    """
+    folder = source.folder
+    if folder is not None:
+        return folder / name if (folder / name).is_file() else None
+    try:
+        found = cached_file(
+            source.id,
+            name,
+            revision=source.revision,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    except OSError:
+        return None
+    return Path(found) if found else None
+
+
+def _needs_remote_code(config: Any) -> bool:
+    auto_map = getattr(config, "auto_map", None) or {}
+    return "AutoModelForCausalLM" in auto_map and (
+        type(config) not in AutoModelForCausalLM._model_mapping
+    )
+
+
+def _why_no_config(model_id: str, error: Exception) -> str:
+    if "trust_remote_code" in str(error):
+        return (
+            f"{model_id} brings its own code; read it, then allow it with "
+            "--trust-remote-code"
+        )
+    if Path(model_id).is_dir():
+        return f"{model_id}/config.json cannot be used: {_first_line(error)}"
+    if model_id.startswith((".", "/", "~")) or model_id.count("/") > 1:
+        return f"there is no model folder {model_id}"
+    offline = os.environ.get("HF_HUB_OFFLINE") == "1"
+    reason = "the hub is switched off by HF_HUB_OFFLINE" if offline else "no answer"
+    return (
+        f"'{model_id}' is neither a folder here nor a model that the hub gave us "
+        f"({reason}); check the spelling and the network, or give a local folder "
+        f"({_first_line(error)})"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

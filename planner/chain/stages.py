@@ -1,0 +1,70 @@
+"""Build one stage of a model, with its weights, on its device."""
+
+from dataclasses import dataclass
+
+import torch
+
+from planner.chain.layers import Chain
+from planner.chain.skeleton import build_skeleton
+from planner.chain.source import DTYPES, ModelSource
+from planner.chain.stage_module import StageModule
+from planner.chain.weights import draw_weights, load_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRecipe:
+    """Which part of a model a stage is, and how it is computed.
+
+    Attributes:
+        first: Index of its first layer.
+        last: Index of its last layer, inclusive.
+        dtype: `float32` or `bfloat16`.
+        attention: Attention implementation of transformers.
+        recompute: Names of layers to recompute.
+    """
+
+    first: int
+    last: int
+    dtype: str
+    attention: str
+    recompute: tuple[str, ...] = ()
+
+
+def build_stage(
+    source: ModelSource,
+    chain: Chain,
+    recipe: StageRecipe,
+    *,
+    device: torch.device,
+    seed: int | None,
+) -> StageModule:
+    """Cut a stage out of a model and fill in its parameters.
+
+    Args:
+        source: The model.
+        chain: Its layers.
+        recipe: Which part of it.
+        device: Where the stage computes.
+        seed: Draw the parameters from this seed; None loads the checkpoint.
+
+    Returns:
+        The stage in training mode, parameters on `device`.
+
+    Raises:
+        ModelError: The weights cannot be loaded.
+    """
+    model = build_skeleton(
+        source, dtype=DTYPES[recipe.dtype], attention=recipe.attention
+    )
+    stage = StageModule(
+        model,
+        chain,
+        first=recipe.first,
+        last=recipe.last,
+        recompute=recipe.recompute,
+    )
+    if seed is None:
+        load_weights(stage, source, device)
+    else:
+        draw_weights(stage, device, seed=seed)
+    return stage

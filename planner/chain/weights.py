@@ -1,0 +1,231 @@
+"""The parameters of one stage: read from safetensors, or drawn at random.
+
+Only the tensors of the stage's own layers are ever opened. Names are mapped
+from the checkpoint to the model by transformers' own rules (a checkpoint may
+store experts one by one that the model keeps as one tensor).
+"""
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from planner.chain.layers import Layer
+from planner.chain.source import ModelSource, find_file
+from planner.chain.stage_module import StageModule
+from planner.errors import ModelError
+
+try:
+    from transformers import core_model_loading as conversion  # transformers 5
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.modeling_utils import LoadStateDictConfig
+except ImportError:  # transformers 4 stores every parameter under its own name
+    conversion = None  # type: ignore[assignment]
+
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+
+def has_weights(source: ModelSource) -> bool:
+    """Whether the model comes with weights in safetensors.
+
+    Args:
+        source: The model.
+
+    Returns:
+        True if there is a file to load from.
+    """
+    return bool(find_file(source, _INDEX) or find_file(source, _SINGLE))
+
+
+def load_weights(stage: StageModule, source: ModelSource, device: torch.device) -> None:
+    """Fill a stage's parameters from the model's checkpoint.
+
+    Args:
+        stage: The stage; its parameters are on meta.
+        source: The model.
+        device: Where the parameters go.
+
+    Raises:
+        ModelError: There is no checkpoint, or it lacks one of the parameters.
+    """
+    files = _tensor_files(source)
+    with contextlib.ExitStack() as opened:
+        handles: dict[Path, Any] = {}
+        state: dict[str, Any] = {}
+        for key in _wanted_keys(stage, files):
+            path = files[key]
+            if path not in handles:
+                handles[path] = opened.enter_context(safe_open(path, framework="pt"))
+            state[key] = handles[path].get_slice(key)
+        _assign(stage, state)
+    _settle(stage, device)
+    missing = [n for n, p in stage.owned_parameters().items() if p.is_meta]
+    if missing:
+        msg = (
+            f"the checkpoint of {source.id} does not hold {len(missing)} parameters "
+            f"that the model needs, such as {missing[0]}; it was made for another "
+            "architecture, or train from random weights with --init random"
+        )
+        raise ModelError(msg)
+
+
+def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None:
+    """Draw a stage's parameters at random, the same under every cut.
+
+    Every module has a seed of its own, made from its path, so its weights do not
+    depend on what else is on the stage.
+
+    Args:
+        stage: The stage; its parameters are on meta.
+        device: Where the parameters go.
+        seed: Of the whole run.
+    """
+    model: Any = stage.model
+    paths = _modules_to_draw(stage)
+    for path in paths:
+        _fill_empty(model.get_submodule(path))
+    for path in paths:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed * 1_000_003 + zlib.crc32(path.encode()))
+            model._init_weights(model.get_submodule(path))
+    _settle(stage, device)
+
+
+def _modules_to_draw(stage: StageModule) -> list[str]:
+    """Paths of all modules with parameters of the stage, children first.
+
+    A tied parameter is drawn as part of the module that names it first.
+    """
+    owned = {name for layer in stage.layers for name in layer.parameters}
+    paths = [
+        f"{root}.{path}" if path else root
+        for layer in stage.layers
+        for root in layer.modules
+        for path, _ in _named_modules(stage.model, layer, root)
+    ]
+    paths += [n[0].rpartition(".")[0] for n in stage.chain.tied if owned & set(n)]
+    return list(dict.fromkeys(reversed(paths)))
+
+
+def _named_modules(
+    model: torch.nn.Module, layer: Layer, root: str
+) -> Iterable[tuple[str, torch.nn.Module]]:
+    module = model.get_submodule(root)
+    return module.named_modules() if layer.name == root else [("", module)]
+
+
+def _fill_empty(module: torch.nn.Module) -> None:
+    """Give a module's own parameters memory."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        if parameter.is_meta:
+            real = torch.zeros_like(parameter, device="cpu")
+            setattr(module, name, torch.nn.Parameter(real))
+
+
+def _settle(stage: StageModule, device: torch.device) -> None:
+    """Move the stage's tensors to the device, all other parameters to meta.
+
+    Aliases of a tied parameter that the stage holds become one parameter.
+    """
+    model = stage.model
+    owned = {name for layer in stage.layers for name in layer.parameters}
+    groups = [*stage.chain.tied, *((n,) for n in owned - set(stage.chain.canonical))]
+    for names in groups:
+        real = [n for n in names if not model.get_parameter(n).is_meta]
+        held = [n for n in names if n in owned]
+        if not real or not held:
+            continue
+        tensor = model.get_parameter(real[0]).detach().to(device)
+        parameter = torch.nn.Parameter(tensor)
+        for name in held:
+            _set_parameter(model, name, parameter)
+    for name, parameter in list(model.named_parameters(remove_duplicate=False)):
+        if name not in owned and not parameter.is_meta:
+            _set_parameter(model, name, torch.nn.Parameter(parameter.to("meta")))
+    for module in model.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            module._buffers[name] = buffer.to(device)
+
+
+def _set_parameter(
+    model: torch.nn.Module, name: str, parameter: torch.nn.Parameter
+) -> None:
+    path, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(path), leaf, parameter)
+
+
+def _tensor_files(source: ModelSource) -> dict[str, Path]:
+    """In which file each tensor of the checkpoint lies."""
+    index = find_file(source, _INDEX)
+    if index is not None:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return {key: _shard(source, name) for key, name in weight_map.items()}
+    single = find_file(source, _SINGLE)
+    if single is None:
+        msg = (
+            f"{source.id} has no weights in safetensors; convert them, or train from "
+            "random weights with --init random"
+        )
+        raise ModelError(msg)
+    with safe_open(single, framework="pt") as file:
+        return dict.fromkeys(file.keys(), single)
+
+
+def _shard(source: ModelSource, name: str) -> Path:
+    path = find_file(source, name)
+    if path is None:
+        msg = f"{source.id} lacks the weight file {name} that its index names"
+        raise ModelError(msg)
+    return path
+
+
+def _wanted_keys(stage: StageModule, files: dict[str, Path]) -> list[str]:
+    """Keys of the checkpoint that fill a tensor of the stage."""
+    tied = {n: names for names in stage.chain.tied for n in names}
+    modules = {m for layer in stage.layers for m in layer.modules}
+    blocks = tuple(f"{x.name}." for x in stage.layers if x.name in modules)
+    owned = {name for layer in stage.layers for name in layer.parameters}
+
+    def wanted(name: str) -> bool:
+        aliases = tied.get(name, (name,))
+        return name.startswith(blocks) or any(alias in owned for alias in aliases)
+
+    rename = _renamer(stage.model)
+    return [key for key in files if wanted(rename(key))]
+
+
+def _renamer(model: Any) -> Any:
+    """From a key of the checkpoint to a parameter name of the model."""
+    prefix = model.base_model_prefix
+    known = model.state_dict()
+    if conversion is None:
+        return lambda key: key if key in known else f"{prefix}.{key}"
+    mapping = get_model_conversion_mapping(model)
+    renamings = [x for x in mapping if isinstance(x, conversion.WeightRenaming)]
+    converters = [x for x in mapping if isinstance(x, conversion.WeightConverter)]
+    return lambda key: conversion.rename_source_key(
+        key, renamings, converters, prefix, known
+    )[0]
+
+
+def _assign(stage: StageModule, state: dict[str, Any]) -> None:
+    """Put tensors of the checkpoint into the model under its own names."""
+    model: Any = stage.model
+    if conversion is not None:
+        config = LoadStateDictConfig(
+            weight_mapping=get_model_conversion_mapping(model), device_map={"": "cpu"}
+        )
+        conversion.convert_and_load_state_dict_in_model(model, state, config)
+        return
+    rename = _renamer(model)
+    for key, tensor in state.items():
+        name = rename(key)
+        like = model.state_dict()[name]
+        value = torch.nn.Parameter(tensor[...].to(like.dtype))
+        _set_parameter(model, name, value)

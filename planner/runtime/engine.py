@@ -1,0 +1,214 @@
+"""The schedule of a plan, run by PyTorch's own engine.
+
+`_PipelineScheduleRuntime` executes any order of actions that it is handed. It is
+private to torch, so it is touched nowhere else, and only in versions that this
+module was tested with.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.pipelining import PipelineStage, schedules
+
+from planner.chain.stage_module import StageModule
+from planner.plan import SchedulePlan
+from planner.run_record import MeasuredSpan
+from planner.schedule.actions import parse_actions
+
+TESTED_TORCH = ("2.13",)
+
+
+class Stopwatch:
+    """Notes when actions begin and end.
+
+    On CUDA it records events, which do not hold up the card; on a CPU it reads
+    the clock that all processes of a machine share.
+    """
+
+    def __init__(self, device: torch.device):
+        self._cuda = device.type == "cuda"
+        self._marks: list[tuple[str, Any, Any]] = []
+        self._base_s = 0.0
+        self._base_event: Any = None
+
+    def begin_step(self) -> None:
+        """Forget the last step and line the card up with the clock."""
+        self._marks.clear()
+        if self._cuda:
+            torch.cuda.synchronize()
+            self._base_event = self._now()
+        self._base_s = time.perf_counter()
+
+    def run(self, name: str, work: Callable[[], Any]) -> Any:
+        """Do some work and note when it began and ended.
+
+        Args:
+            name: Of the action, such as `0F0`.
+            work: What to do.
+
+        Returns:
+            What `work` returns.
+        """
+        begin = self._now()
+        result = work()
+        self._marks.append((name, begin, self._now()))
+        return result
+
+    def spans(self) -> tuple[MeasuredSpan, ...]:
+        """The actions of the last step, on the clock of the machine.
+
+        Returns:
+            One span an action, in order of time [s].
+        """
+        if self._cuda:
+            torch.cuda.synchronize()
+        return tuple(
+            MeasuredSpan(action=name, start_s=self._seconds(a), end_s=self._seconds(b))
+            for name, a, b in self._marks
+        )
+
+    def _now(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _seconds(self, mark: Any) -> float:
+        if not self._cuda:
+            return float(mark)
+        return self._base_s + float(self._base_event.elapsed_time(mark)) * 1e-3
+
+
+class _TimedStage(PipelineStage):
+    """PyTorch's stage, with its actions noted on a stopwatch."""
+
+    stopwatch: Stopwatch
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        forward = super().forward_one_chunk
+        return self.stopwatch.run(
+            f"{self.stage_index}F{fwd_chunk_id}",
+            lambda: forward(fwd_chunk_id, *args, **kwargs),
+        )
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, *args: Any, full_backward: bool = True, **kwargs: Any
+    ) -> Any:
+        backward = super().backward_one_chunk
+        kind = "B" if full_backward else "I"
+        return self.stopwatch.run(
+            f"{self.stage_index}{kind}{bwd_chunk_id}",
+            lambda: backward(
+                bwd_chunk_id, *args, full_backward=full_backward, **kwargs
+            ),
+        )
+
+    def backward_weight_one_chunk(
+        self, bwd_chunk_id: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        backward = super().backward_weight_one_chunk
+        return self.stopwatch.run(
+            f"{self.stage_index}W{bwd_chunk_id}",
+            lambda: backward(bwd_chunk_id, *args, **kwargs),
+        )
+
+
+class Engine:
+    """One stage of a plan, ready to run steps.
+
+    Args:
+        module: The stage's layers.
+        index: Stage number.
+        num_stages: How many stages there are.
+        schedule: The order of actions on every device.
+        hidden: A meta tensor like the hidden state of one microbatch,
+            shape (microbatch_size, seq_len, hidden).
+        device: Where the stage computes.
+    """
+
+    def __init__(
+        self,
+        module: StageModule,
+        *,
+        index: int,
+        num_stages: int,
+        schedule: SchedulePlan,
+        hidden: torch.Tensor,
+        device: torch.device,
+    ):
+        _check_torch_version()
+        self.stopwatch = Stopwatch(device)
+        self._num_target_tokens = 1
+        self._is_last = index == num_stages - 1
+        loss = torch.empty((), device="meta", requires_grad=True)
+        like = hidden.requires_grad_()
+        stage = _TimedStage(
+            module,
+            index,
+            num_stages,
+            device,
+            # Static shapes: a dry run would take memory of its own.
+            input_args=() if index == 0 else (like,),
+            output_args=(loss,) if self._is_last else (like,),
+        )
+        stage.stopwatch = self.stopwatch
+        self._schedule = schedules._PipelineScheduleRuntime(
+            [stage],
+            schedule.num_microbatches,
+            loss_fn=self._scaled,
+            # The loss is divided by the tokens of the whole step instead; the
+            # default would rescale gradients that are there already.
+            scale_grads=False,
+        )
+        self._schedule._prepare_schedule_with_comms(_torch_actions(schedule))
+
+    def step(self, inputs: dict[str, torch.Tensor], num_target_tokens: int) -> float:
+        """Run one step; gradients are left in the parameters.
+
+        Args:
+            inputs: Keyword arguments of `StageModule.forward` for the whole step,
+                shape (global_batch_size, seq_len) each.
+            num_target_tokens: Of the whole step.
+
+        Returns:
+            The loss, the mean over all target tokens; 0 on all but the last stage.
+        """
+        self._num_target_tokens = num_target_tokens
+        self.stopwatch.begin_step()
+        losses: list[torch.Tensor] = []
+        if self._is_last:
+            self._schedule.step(
+                target=inputs["labels"], losses=losses, return_outputs=False, **inputs
+            )
+            return float(torch.stack(losses).sum())
+        self._schedule.step(return_outputs=False, **inputs)
+        return 0.0
+
+    def _scaled(self, summed: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return summed / self._num_target_tokens
+
+
+def _torch_actions(schedule: SchedulePlan) -> dict[int, list[Any]]:
+    kinds = {
+        "F": schedules.FORWARD,
+        "B": schedules.FULL_BACKWARD,
+        "I": schedules.BACKWARD_INPUT,
+        "W": schedules.BACKWARD_WEIGHT,
+    }
+    return {
+        device: [schedules._Action(a.stage, kinds[a.kind], a.microbatch) for a in row]
+        for device, row in enumerate(parse_actions(schedule.actions))
+    }
+
+
+def _check_torch_version() -> None:
+    found = ".".join(torch.__version__.split(".")[:2])
+    if found not in TESTED_TORCH:
+        msg = (
+            f"torch {torch.__version__} is installed, but the schedule runtime was "
+            f"tested with {', '.join(TESTED_TORCH)} only"
+        )
+        raise RuntimeError(msg)

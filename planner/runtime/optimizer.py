@@ -1,0 +1,99 @@
+"""The optimizer of one stage.
+
+bfloat16 weights are too coarse for small updates, so a bfloat16 parameter has an
+fp32 master copy; the optimizer steps the copy and the result is rounded back.
+Parameters are stepped one by one, so that the fp32 gradient of only one of them
+exists at a time.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from planner.errors import WishError
+
+
+class StageOptimizer:
+    """Steps the parameters of one stage.
+
+    Args:
+        name: `adamw` or `sgd`.
+        parameters: Each tensor once.
+        weight_decay: Of matrices; vectors (norms, biases) have none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Iterable[torch.nn.Parameter],
+        *,
+        weight_decay: float = 0.0,
+    ):
+        if name not in _MAKERS:
+            msg = f"the optimizer '{name}' cannot be run; use {' or '.join(_MAKERS)}"
+            raise WishError(msg)
+        self._pairs: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
+        for parameter in parameters:
+            master = parameter
+            if parameter.dtype != torch.float32:
+                master = torch.nn.Parameter(parameter.detach().float())
+            self._pairs.append((parameter, master))
+        self._optimizers = [
+            _MAKERS[name]([master], weight_decay if master.ndim > 1 else 0.0)
+            for _, master in self._pairs
+        ]
+
+    def step(self, lr: float) -> None:
+        """Update all parameters from their gradients and drop the gradients.
+
+        Args:
+            lr: Learning rate of this step.
+        """
+        for (parameter, master), optimizer in zip(
+            self._pairs, self._optimizers, strict=True
+        ):
+            if parameter.grad is None:
+                continue
+            if master is not parameter:
+                master.grad = parameter.grad.float()
+                parameter.grad = None
+            optimizer.param_groups[0]["lr"] = lr
+            optimizer.step()
+            master.grad = None
+            if master is not parameter:
+                with torch.no_grad():
+                    parameter.copy_(master)
+
+    def states(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """All tensors that a checkpoint must keep besides the weights.
+
+        Args:
+            names: Of the parameters, in the order they were given.
+
+        Returns:
+            `NAME.KEY` to tensor, such as `model.norm.weight.exp_avg`.
+        """
+        found = {}
+        for name, (parameter, master), optimizer in zip(
+            names, self._pairs, self._optimizers, strict=True
+        ):
+            if master is not parameter:
+                found[f"{name}.master"] = master.detach()
+            for key, value in optimizer.state[master].items():
+                if isinstance(value, torch.Tensor):
+                    found[f"{name}.{key}"] = value
+        return found
+
+
+def _adamw(params: list[torch.nn.Parameter], decay: float) -> torch.optim.Optimizer:
+    # Fused: the other implementations allocate temporaries as large as the weights.
+    return torch.optim.AdamW(params, weight_decay=decay, fused=True)
+
+
+def _sgd(params: list[torch.nn.Parameter], decay: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=1.0, weight_decay=decay, fused=True)
+
+
+_MAKERS: dict[
+    str, Callable[[list[torch.nn.Parameter], float], torch.optim.Optimizer]
+] = {"adamw": _adamw, "sgd": _sgd}
