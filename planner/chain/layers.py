@@ -200,9 +200,7 @@ class _Watch:
         return hook
 
     def _note_block(self, index: int) -> Any:
-        def hook(
-            module: torch.nn.Module, args: Any, kwargs: Any, output: Any
-        ) -> None:
+        def hook(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             self._calls.append((index, args, kwargs, output))
 
         return hook
@@ -217,7 +215,9 @@ class _Watch:
             raise ModelError(msg)
         keys = {self._hidden(i, model_id) for i in range(len(self._calls))}
         if len(keys) != 1:
-            msg = f"the blocks of {model_id} pass their hidden state in {len(keys)} ways"
+            msg = (
+                f"the blocks of {model_id} pass their hidden state in {len(keys)} ways"
+            )
             raise ModelError(msg)
         key, index, length = keys.pop()
         _, args, kwargs, _ = self._calls[0]
@@ -242,9 +242,7 @@ class _Watch:
             msg = f"block {call} of {model_id} does not pass one hidden state along"
             raise ModelError(msg)
         if call and not _same_tensor(hidden, self._calls[call - 1][3]):
-            msg = (
-                f"block {call} of {model_id} is not handed what block {call - 1} left"
-            )
+            msg = f"block {call} of {model_id} is not handed what block {call - 1} left"
             raise ModelError(msg)
         return key, index, 0 if index is None else len(output)
 

@@ -62,20 +62,6 @@ def integers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
     return tuple(map(int, parts))
 
 
-def none_if_auto(ctx: click.Context, param: click.Parameter, value: str) -> str | None:
-    """Callback of a choice in which `auto` leaves the decision to the solver.
-
-    Args:
-        ctx: The command.
-        param: The option.
-        value: What was chosen.
-
-    Returns:
-        The choice, or None for `auto`.
-    """
-    return None if value == "auto" else value
-
-
 def speaker(as_json: bool) -> Callable[[str], None]:
     """Where a command says things to a person.
 

@@ -1,6 +1,7 @@
 """`planner solve`: which layers on which card, in which order."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -8,7 +9,6 @@ from planner.cli.parameters import (
     PATH,
     as_json,
     auto_or_integer,
-    none_if_auto,
     say_aside,
     speaker,
 )
@@ -37,28 +37,30 @@ PROFILES = Path("profiles")
     type=click.Choice(["auto", "gpipe", "1f1b"]),
     default="auto",
     show_default=True,
-    callback=none_if_auto,
 )
 @click.option(
     "--recompute",
     type=click.Choice(["auto", "none", "full"]),
     default="auto",
     show_default=True,
-    callback=none_if_auto,
 )
 @click.option(
     "--optimizer",
     type=click.Choice(["auto", "adamw", "sgd"]),
     default="auto",
     show_default=True,
-    callback=none_if_auto,
 )
 @click.option(
     "--layers-per-stage",
     help="Your own cut: 4,3,3,3 or 0-3,4-6,7-9,10-12, embedding and head included.",
 )
 @click.option(
-    "--time-limit", "time_limit_s", type=float, help="Of the search, in seconds."
+    "--time-limit",
+    "time_limit_s",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="Of the search, in seconds.",
 )
 @click.option("-o", "--output", type=PATH, default="plan.json", show_default=True)
 @as_json
@@ -71,11 +73,11 @@ def solve(
     speed: str | None,
     global_batch_size: int | None,
     microbatch_size: int | None,
-    schedule: str | None,
-    recompute: str | None,
-    optimizer: str | None,
+    schedule: str,
+    recompute: Literal["auto", "none", "full"],
+    optimizer: str,
     layers_per_stage: str | None,
-    time_limit_s: float | None,
+    time_limit_s: float,
     output: Path,
     as_json: bool,
 ) -> None:
