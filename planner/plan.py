@@ -70,6 +70,10 @@ class StagePrediction:
         capacity_bytes: Of its card, reserve included [bytes].
         forward_s: F of one microbatch [s].
         backward_s: B of one microbatch, recompute included [s].
+        send_forward_s: Transfer of one microbatch's output to the next stage,
+            0 on the last [s].
+        send_backward_s: Transfer of its gradient to the stage before, 0 on the
+            first [s].
         busy_fraction: Share of the makespan in which it computes.
     """
 
@@ -77,6 +81,8 @@ class StagePrediction:
     capacity_bytes: NonNegativeInt = 0
     forward_s: NonNegativeFloat = 0.0
     backward_s: NonNegativeFloat = 0.0
+    send_forward_s: NonNegativeFloat = 0.0
+    send_backward_s: NonNegativeFloat = 0.0
     busy_fraction: NonNegativeFloat = 0.0
 
 

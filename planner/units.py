@@ -94,6 +94,32 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def unit_for_bytes(largest_bytes: float) -> tuple[str, int]:
+    """The one unit for an axis or a column of sizes.
+
+    Args:
+        largest_bytes: The largest of them [bytes].
+
+    Returns:
+        Name of the unit and how many bytes it is.
+    """
+    units = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
+    return next((unit for unit in units if largest_bytes >= unit[1]), ("B", 1))
+
+
+def unit_for_seconds(largest_s: float) -> tuple[str, float]:
+    """The one unit for an axis or a column of durations.
+
+    Args:
+        largest_s: The longest of them [s].
+
+    Returns:
+        Name of the unit and how many seconds it is.
+    """
+    units = (("s", 1.0), ("ms", 1e-3))
+    return next((unit for unit in units if largest_s >= unit[1]), ("us", 1e-6))
+
+
 def _three_digits(number: float) -> str:
     """At least three significant digits, no exponent, no trailing zeros lost."""
     size = abs(number)

@@ -1,0 +1,173 @@
+"""Figure: what occupies each card at its fullest moment, against its capacity."""
+
+from collections.abc import Sequence
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from planner.plan import Plan, StagePlan
+from planner.report.colors import (
+    CAPACITY_COLOR,
+    FAINT,
+    INK,
+    MEMORY_COLORS,
+    MEMORY_TITLES,
+    PAPER,
+)
+from planner.report.drawing import (
+    axis_width_pt,
+    legend_below,
+    plain_axes,
+    set_finding,
+)
+from planner.report.findings import fits, memory_finding
+from planner.report.stage_times import set_stage_rows
+from planner.run_record import Measured
+from planner.units import format_bytes, unit_for_bytes
+
+_BAR = 0.56
+_HATCH = "////"
+# A capacity further out than this many times the fullest stage is named in words,
+# or the bars would be slivers (a tiny model on a host with much memory).
+_FARTHEST = 3.0
+
+
+def draw_memory(axes: Axes, plan: Plan, measured: Measured | None = None) -> None:
+    """Draw the memory of each stage, stacked by item, stage 0 on top.
+
+    The reserve is hatched and comes last, so that the items before it end where the
+    measured peak of the stage's own bytes should be; that is marked with a diamond.
+
+    Args:
+        axes: Empty axes.
+        plan: The plan.
+        measured: What a run measured, if there is one.
+    """
+    needs = [stage.predicted.memory_bytes.total for stage in plan.stages]
+    peaks = [stage.peak_bytes for stage in measured.stages] if measured else []
+    fullest = max([*needs, *peaks, 1])
+    near = [c for c in _capacities(plan) if c <= _FARTHEST * fullest]
+    unit, size = unit_for_bytes(max([fullest, *near]))
+    room = 1.16 if axis_width_pt(axes) > 400 else 1.3
+    axes.set_xlim(0, max([fullest * room, *(c * 1.03 for c in near)]) / size)
+
+    for stage in plan.stages:
+        _draw_stack(axes, stage, size)
+        if stage.predicted.capacity_bytes in near:
+            _draw_capacity(axes, stage, size)
+        _label_total(axes, stage, size)
+    if peaks:
+        axes.plot(
+            [peak / size for peak in peaks],
+            range(len(peaks)),
+            linestyle="none",
+            marker="D",
+            markersize=6,
+            color=INK,
+            markeredgecolor=PAPER,
+            label="measured peak, without the reserve",
+            zorder=4,
+        )
+
+    far = sorted({c for c in _capacities(plan) if c not in near})
+    beyond = f"; capacity {', '.join(map(format_bytes, far))} is beyond" if far else ""
+    axes.set_xlabel(f"predicted memory [{unit}]{beyond}")
+    set_stage_rows(axes, plan)
+    plain_axes(axes, grid="x")
+    set_finding(axes, memory_finding(plan, measured))
+    legend_below(axes, _legend(plan, has_capacity=bool(near), has_peaks=bool(peaks)))
+
+
+def _capacities(plan: Plan) -> list[int]:
+    """All that are known."""
+    capacities = (stage.predicted.capacity_bytes for stage in plan.stages)
+    return [capacity for capacity in capacities if capacity]
+
+
+def _draw_stack(axes: Axes, stage: StagePlan, size: int) -> None:
+    left = 0.0
+    for item, num_bytes in stage.predicted.memory_bytes.items().items():
+        if not num_bytes:
+            continue
+        is_reserve = item == "overhead"
+        axes.barh(
+            stage.index,
+            num_bytes / size,
+            _BAR,
+            left=left,
+            facecolor="none" if is_reserve else MEMORY_COLORS[item],
+            edgecolor=FAINT if is_reserve else PAPER,
+            linewidth=0.7,
+            hatch=_HATCH if is_reserve else None,
+            label=item,
+        )
+        left += num_bytes / size
+
+
+def _draw_capacity(axes: Axes, stage: StagePlan, size: int) -> None:
+    capacity = stage.predicted.capacity_bytes / size
+    axes.vlines(
+        capacity,
+        stage.index - 0.42,
+        stage.index + 0.42,
+        color=CAPACITY_COLOR,
+        linewidth=2,
+        zorder=3,
+    )
+
+
+def _label_total(axes: Axes, stage: StagePlan, size: int) -> None:
+    """The total above the end of its bar, where no other bar or line is."""
+    total = stage.predicted.memory_bytes.total
+    excess = total - stage.predicted.capacity_bytes
+    text = format_bytes(total)
+    if not fits(stage):
+        text += f", {format_bytes(excess)} too much"
+    axes.annotate(
+        text,
+        (total / size, stage.index - _BAR / 2),
+        xytext=(0, 1.5),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=8,
+        fontweight="normal" if fits(stage) else "bold",
+        color=INK,
+    )
+
+
+def _legend(plan: Plan, *, has_capacity: bool, has_peaks: bool) -> Sequence[Artist]:
+    used = {
+        item
+        for stage in plan.stages
+        for item, num_bytes in stage.predicted.memory_bytes.items().items()
+        if num_bytes
+    }
+    handles: list[Artist] = []
+    for item, color in MEMORY_COLORS.items():
+        if item in used and item != "overhead":
+            handles.append(Patch(facecolor=color, label=MEMORY_TITLES[item]))
+        elif item in used:
+            reserve = Patch(facecolor="none", edgecolor=FAINT, hatch=_HATCH)
+            reserve.set_label(MEMORY_TITLES[item])
+            handles.append(reserve)
+    if has_capacity:
+        handles.append(_mark("|", 10, 2, "capacity"))
+    if has_peaks:
+        handles.append(_mark("D", 6, 0, "measured peak"))
+    return handles
+
+
+def _mark(marker: str, size: float, width: float, label: str) -> Line2D:
+    return Line2D(
+        [],
+        [],
+        linestyle="none",
+        color=INK,
+        marker=marker,
+        markersize=size,
+        markeredgewidth=width,
+        label=label,
+    )

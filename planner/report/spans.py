@@ -1,0 +1,115 @@
+"""When every action of one step runs: predicted from a plan, measured in a run."""
+
+from collections.abc import Sequence
+
+from planner.plan import Plan, StagePrediction
+from planner.run_record import Measured
+from planner.schedule.actions import Actions, parse_action, parse_actions
+from planner.simulate import Span, StageTimes, simulate
+
+Spans = tuple[Span, ...]
+
+
+def predicted_spans(plan: Plan) -> Spans:
+    """Simulate the plan's own order of actions with its own stage times.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        One span an action.
+
+    Raises:
+        ValueError: The order is malformed, can never run, or splits B into I and
+            W, whose times a plan does not hold.
+    """
+    actions = parse_actions(plan.schedule.actions)
+    if any(action.kind in "IW" for row in actions for action in row):
+        msg = "the plan holds no times for I and W"
+        raise ValueError(msg)
+    stages = {action.stage for row in actions for action in row}
+    if not stages or max(stages) >= plan.num_stages:
+        msg = f"its actions do not belong to the plan's {plan.num_stages} stages"
+        raise ValueError(msg)
+    times = [_stage_times(stage.predicted) for stage in plan.stages]
+    return tuple(simulate(actions, times).spans)
+
+
+def measured_spans(plan: Plan, measured: Measured) -> Spans:
+    """The spans that a run recorded, on the device that ran them.
+
+    Args:
+        plan: The plan that the run followed.
+        measured: What it measured.
+
+    Returns:
+        One span an action; empty if the run recorded none.
+
+    Raises:
+        ValueError: A recorded action is malformed.
+    """
+    device_of = devices_of_stages(parse_actions(plan.schedule.actions))
+    spans = []
+    for index, stage in enumerate(measured.stages):
+        for span in stage.spans:
+            action = parse_action(span.action)
+            device = device_of.get(action.stage, index)
+            spans.append(
+                Span(
+                    device=device,
+                    action=action,
+                    start_s=span.start_s,
+                    end_s=span.end_s,
+                )
+            )
+    return tuple(spans)
+
+
+def devices_of_stages(actions: Actions) -> dict[int, int]:
+    """Which device runs which stage.
+
+    Args:
+        actions: Per device, in order.
+
+    Returns:
+        Stage to device, both from 0.
+    """
+    return {
+        action.stage: device for device, row in enumerate(actions) for action in row
+    }
+
+
+def makespan_s(spans: Sequence[Span]) -> float:
+    """Start of the first action to end of the last.
+
+    Args:
+        spans: At least one span.
+
+    Returns:
+        The makespan [s].
+    """
+    return max(span.end_s for span in spans) - min(span.start_s for span in spans)
+
+
+def bubble_fraction(spans: Sequence[Span], num_devices: int) -> float:
+    """Share of the makespan in which devices compute nothing.
+
+    Args:
+        spans: At least one span.
+        num_devices: How many devices there are.
+
+    Returns:
+        1 - busy / (devices x makespan), 0 if nothing takes time.
+    """
+    busy_s = sum(span.end_s - span.start_s for span in spans)
+    whole_s = num_devices * makespan_s(spans)
+    return 1 - busy_s / whole_s if whole_s else 0.0
+
+
+def _stage_times(predicted: StagePrediction) -> StageTimes:
+    return StageTimes(
+        forward_s=predicted.forward_s,
+        backward_s=predicted.backward_s,
+        send_forward_s=predicted.send_forward_s,
+        send_backward_s=predicted.send_backward_s,
+    )
