@@ -36,6 +36,7 @@ class MeasuredStage:
 
     Attributes:
         peak_bytes: Peak of live tensor bytes after the first step [bytes].
+        reserved_bytes: On CUDA, peak that the allocator held [bytes].
         host_peak_bytes: Peak resident memory of its process [bytes].
         busy_s: Time in actions of the measured step [s].
         bubble_fraction: 1 - busy_s / makespan.
@@ -46,6 +47,7 @@ class MeasuredStage:
     """
 
     peak_bytes: NonNegativeInt = 0
+    reserved_bytes: NonNegativeInt = 0
     host_peak_bytes: NonNegativeInt = 0
     busy_s: NonNegativeFloat = 0.0
     bubble_fraction: float = 0.0

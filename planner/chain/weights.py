@@ -229,3 +229,39 @@ def _assign(stage: StageModule, state: dict[str, Any]) -> None:
         like = model.state_dict()[name]
         value = torch.nn.Parameter(tensor[...].to(like.dtype))
         _set_parameter(model, name, value)
+
+
+def saved_tensors(stage: StageModule, owned: set[int]) -> dict[str, torch.Tensor]:
+    """A stage's tensors under the names that a checkpoint uses.
+
+    Args:
+        stage: The stage.
+        owned: `id` of each parameter that this stage saves; a tied one is saved
+            by one stage only.
+
+    Returns:
+        Name in the checkpoint to tensor on the CPU.
+    """
+    model: Any = stage.model
+    state = {
+        name: parameter.detach()
+        for name, parameter in stage.owned_parameters().items()
+        if id(parameter) in owned
+    }
+    state |= _persistent_buffers(stage)
+    if conversion is not None:
+        state = conversion.revert_weight_conversion(model, state)
+    return {name: tensor.contiguous().cpu() for name, tensor in state.items()}
+
+
+def _persistent_buffers(stage: StageModule) -> dict[str, torch.Tensor]:
+    saved = stage.model.state_dict()
+    found = {}
+    for layer in stage.layers:
+        for root in layer.modules:
+            for path, module in _named_modules(stage.model, layer, root):
+                for leaf, buffer in module.named_buffers(recurse=False):
+                    name = ".".join(x for x in (root, path, leaf) if x)
+                    if name in saved:
+                        found[name] = buffer
+    return found

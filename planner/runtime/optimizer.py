@@ -64,24 +64,23 @@ class StageOptimizer:
                 with torch.no_grad():
                     parameter.copy_(master)
 
-    def states(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    def states(self, names: Iterable[str]) -> dict[str, dict[str, torch.Tensor]]:
         """All tensors that a checkpoint must keep besides the weights.
 
         Args:
             names: Of the parameters, in the order they were given.
 
         Returns:
-            `NAME.KEY` to tensor, such as `model.norm.weight.exp_avg`.
+            Parameter name to its tensors, such as `exp_avg` or `master`.
         """
         found = {}
         for name, (parameter, master), optimizer in zip(
             names, self._pairs, self._optimizers, strict=True
         ):
+            state = optimizer.state[master].items() if master in optimizer.state else ()
+            found[name] = {k: v for k, v in state if isinstance(v, torch.Tensor)}
             if master is not parameter:
-                found[f"{name}.master"] = master.detach()
-            for key, value in optimizer.state[master].items():
-                if isinstance(value, torch.Tensor):
-                    found[f"{name}.{key}"] = value
+                found[name]["master"] = master.detach()
         return found
 
 

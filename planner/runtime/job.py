@@ -1,0 +1,221 @@
+"""Everything a run needs, checked and written down before any process starts.
+
+The data is read and tokenised once, here; every process then reads the same
+rows from one file, so no two of them can disagree.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from planner import artifact
+from planner.chain.layers import Chain, find_chain
+from planner.chain.source import ModelSource, open_source, open_tokenizer
+from planner.chain.weights import has_weights
+from planner.errors import ArtifactError, ModelError, RunError
+from planner.plan import Plan
+from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
+from planner.runtime.options import RunOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What every process of a run is told.
+
+    Attributes:
+        plan: The plan.
+        options: Of the run, as `RunOptions.as_record` writes them.
+        num_steps: Optimizer steps in all.
+        pretrained: Load the checkpoint rather than draw weights.
+        sequences_path: The data, as safetensors.
+        work_dir: A folder for messages between the processes.
+    """
+
+    plan: Plan
+    options: dict[str, Any] = field(default_factory=dict)
+    num_steps: int
+    pretrained: bool
+    sequences_path: str
+    work_dir: str
+
+    def run_options(self) -> RunOptions:
+        """The options as a value.
+
+        Returns:
+            What the user chose.
+        """
+        options = dict(self.options)
+        return RunOptions(output_dir=Path(options.pop("output_dir")), **options)
+
+    def sequences(self) -> Sequences:
+        """Read the data that `prepare_job` wrote.
+
+        Returns:
+            All rows, shape (rows, seq_len).
+        """
+        tensors = load_file(self.sequences_path)
+        return Sequences(
+            **tensors,
+            has_padding=bool((tensors["attention_mask"] == 0).any()),
+            source=str(self.options["data"]),
+        )
+
+    def save(self) -> Path:
+        """Write the job into its work folder.
+
+        Returns:
+            The file.
+        """
+        path = Path(self.work_dir) / "job.json"
+        artifact.save(self, path)
+        return path
+
+
+def load_job(path: Path) -> Job:
+    """Read a job.
+
+    Args:
+        path: The file that `Job.save` wrote.
+
+    Returns:
+        The job.
+
+    Raises:
+        ArtifactError: It cannot be read.
+    """
+    return artifact.load(path, Job)
+
+
+def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
+    """Check a plan against the model, the machine and the data.
+
+    Args:
+        plan: The plan.
+        options: What the user chose.
+        work_dir: An empty folder for messages between the processes.
+
+    Returns:
+        The job, its data written.
+
+    Raises:
+        ModelError: The model cannot be found or has no weights to load.
+        ArtifactError: The plan's layers are not the model's.
+        DataError: The data cannot be used.
+        RunError: The plan needs cards that this machine does not have.
+    """
+    _check_devices(plan)
+    source = open_planned_source(plan)
+    check_layers(plan, find_chain(source, attention=plan.attention))
+    pretrained = has_weights(source) if options.init is None else False
+    if options.init == "pretrained":
+        pretrained = True
+        if not has_weights(source):
+            msg = (
+                f"{source.id} has no weights in safetensors; train from random "
+                "weights with --init random"
+            )
+            raise ModelError(msg)
+    tokenizer = open_tokenizer(source)
+    sequences = load_sequences(
+        options.data,
+        seq_len=plan.seq_len,
+        vocab_size=source.config.get_text_config().vocab_size,
+        encode=None if tokenizer is None else _encoder(tokenizer),
+        eos_id=None if tokenizer is None else tokenizer.eos_token_id,
+    )
+    path = work_dir / "sequences.safetensors"
+    save_file(
+        {
+            "input_ids": sequences.input_ids,
+            "labels": sequences.labels,
+            "attention_mask": sequences.attention_mask,
+        },
+        path,
+    )
+    per_epoch = steps_per_epoch(len(sequences), plan.global_batch_size)
+    return Job(
+        plan=plan,
+        options=options.as_record(),
+        num_steps=options.num_steps(per_epoch),
+        pretrained=pretrained,
+        sequences_path=str(path),
+        work_dir=str(work_dir),
+    )
+
+
+def open_planned_source(plan: Plan) -> ModelSource:
+    """Find the model of a plan.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        The source.
+
+    Raises:
+        ModelError: There is no such model.
+    """
+    return open_source(
+        plan.model.id,
+        revision=plan.model.revision,
+        trust_remote_code=plan.trust_remote_code,
+    )
+
+
+def check_layers(plan: Plan, chain: Chain) -> None:
+    """Refuse a plan whose layers are not the model's.
+
+    Args:
+        plan: The plan.
+        chain: The model's layers.
+
+    Raises:
+        ArtifactError: They differ; the first difference is named.
+    """
+    planned = plan.layer_names
+    for index, (ours, theirs) in enumerate(zip(planned, chain.names, strict=False)):
+        if ours != theirs:
+            msg = (
+                f"the plan's layer {index} is '{ours}', but layer {index} of "
+                f"{plan.model.id} is '{theirs}'; profile and solve again"
+            )
+            raise ArtifactError(msg)
+    if len(planned) != len(chain.names):
+        msg = (
+            f"the plan has {len(planned)} layers, but {plan.model.id} has "
+            f"{len(chain.names)}; profile and solve again"
+        )
+        raise ArtifactError(msg)
+
+
+def _check_devices(plan: Plan) -> None:
+    if plan.device_type != "cuda":
+        return
+    if not torch.cuda.is_available():
+        msg = (
+            "the plan is for CUDA cards and this machine has none that torch can "
+            "use; run it where the cards are, or make a plan for this CPU from "
+            "`planner profile MODEL --device cpu`"
+        )
+        raise RunError(msg)
+    found = torch.cuda.device_count()
+    if found < plan.num_stages and not _joins_other_machines():
+        msg = f"the plan needs {plan.num_stages} cards, this machine has {found}"
+        raise RunError(msg)
+
+
+def _joins_other_machines() -> bool:
+    return torch.distributed.is_torchelastic_launched()
+
+
+def _encoder(tokenizer: Any) -> Any:
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer(
+            text, add_special_tokens=False, return_attention_mask=False, verbose=False
+        )["input_ids"]
+        return ids
+
+    return encode

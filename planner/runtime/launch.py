@@ -1,0 +1,134 @@
+"""Start one process per stage and wait for all of them.
+
+Processes are PyTorch's elastic ones. Under a foreign torchrun (several machines,
+Slurm) this process is itself one of them and joins instead.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from planner.errors import RunError, WishError
+from planner.plan import Plan
+from planner.run_record import RunRecord, check_run_dir, load_run
+from planner.runtime import worker
+from planner.runtime.failures import first_failure, layer_range
+from planner.runtime.job import prepare_job
+from planner.runtime.options import RunOptions
+
+
+def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
+    """Train as a plan says; returns when all is saved.
+
+    Args:
+        plan: The plan.
+        options: What the user chose besides.
+
+    Returns:
+        The record of the run, as in `run.json`.
+
+    Raises:
+        ArtifactError: The plan does not fit the model, or the output directory
+            holds another run.
+        DataError: The data cannot be used.
+        ModelError: The model cannot be found or loaded.
+        RunError: A stage failed; the first real error with stage and layers.
+    """
+    check_run_dir(options.output_dir)
+    work_dir = Path(tempfile.mkdtemp(prefix="planner-run-"))
+    try:
+        job_path = prepare_job(plan, options, work_dir).save()
+        options.output_dir.mkdir(parents=True, exist_ok=True)
+        with _child_environment(plan):
+            if torch.distributed.is_torchelastic_launched():
+                _join(plan, job_path)
+            else:
+                _launch(plan, job_path, work_dir)
+    finally:
+        shutil.rmtree(work_dir, ignore_errors=True)
+    return load_run(options.output_dir)
+
+
+def _join(plan: Plan, job_path: Path) -> None:
+    """Be one process of a group that somebody else started."""
+    world_size = int(os.environ["WORLD_SIZE"])
+    if world_size != plan.num_stages:
+        msg = (
+            f"torchrun started {world_size} processes, but the plan has "
+            f"{plan.num_stages} stages; start as many, or run without torchrun"
+        )
+        raise WishError(msg)
+    worker.main(job_path)
+
+
+def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=plan.num_stages,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        monitor_interval=0.1,
+        shutdown_timeout=10,
+    )
+    command = ("-u", "-m", "planner.runtime.worker", str(job_path))
+    try:
+        elastic_launch(config, sys.executable)(*command)
+    except ChildFailedError as error:
+        raise RunError(_why(plan, work_dir, error)) from error
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from error
+        msg = f"stopped by {error.sigval.name}"
+        raise RunError(msg) from error
+
+
+def _why(plan: Plan, work_dir: Path, error: ChildFailedError) -> str:
+    """One sentence: which stage failed, with which layers, and how."""
+    found = first_failure(work_dir)
+    if found is not None and not found.is_echo:
+        return f"stage {found.stage} ({found.layers}) failed: {found.message}"
+    rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
+    for other, candidate in error.failures.items():
+        if candidate.exitcode < 0:
+            rank, failure = other, candidate
+    how = f"ended with exit code {failure.exitcode}"
+    if failure.exitcode < 0:
+        how = f"was killed by {signal.Signals(-failure.exitcode).name}"
+        if failure.exitcode == -signal.SIGKILL:
+            how += " (is this machine out of memory?)"
+    return f"stage {rank} ({layer_range(plan.stages[rank])}) {how}"
+
+
+@contextlib.contextmanager
+def _child_environment(plan: Plan) -> Iterator[None]:
+    """What the processes of the stages are told; the user's own settings win."""
+    settings = {
+        # nvidia-smi's order, so that names and positions agree.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "OMP_NUM_THREADS": "1" if plan.device_type == "cpu" else "4",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    added = {key: value for key, value in settings.items() if key not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for key in added:
+            del os.environ[key]

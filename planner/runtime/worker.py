@@ -1,0 +1,217 @@
+"""One process of a run: it holds one stage and trains it.
+
+Started by `launch` (or by torchrun) with the job's file as its argument.
+"""
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from planner.chain.layers import find_chain
+from planner.chain.stage_module import StageModule
+from planner.chain.stages import StageRecipe, build_stage
+from planner.errors import RunError
+from planner.plan import Plan
+from planner.run_record import MeasuredStage, StepMetrics
+from planner.runtime.data import Batch, batches
+from planner.runtime.engine import Engine
+from planner.runtime.failures import Failure, save_failure
+from planner.runtime.gradients import TiedGradients, clip, find_ties, squared_norm
+from planner.runtime.job import Job, load_job, open_planned_source
+from planner.runtime.learning_rate import learning_rates
+from planner.runtime.measurements import StageMeasurements
+from planner.runtime.optimizer import StageOptimizer
+from planner.runtime.recorder import Recorder
+from planner.runtime.saving import save_checkpoint, save_model
+
+
+class StageTrainer:
+    """One stage of a job, with everything that a step needs.
+
+    Args:
+        job: The run.
+        rank: This process's stage.
+        device: Where it computes.
+    """
+
+    def __init__(self, job: Job, rank: int, device: torch.device):
+        plan = job.plan
+        self.job, self.plan, self.rank, self.device = job, plan, rank, device
+        self.options = job.run_options()
+        self.source = open_planned_source(plan)
+        chain = find_chain(self.source, attention=plan.attention)
+        planned = plan.stages[rank]
+        recipe = StageRecipe(
+            first=planned.first_layer,
+            last=planned.last_layer,
+            dtype=plan.dtype,
+            attention=plan.attention,
+            recompute=planned.recompute,
+        )
+        seed = None if job.pretrained else self.options.seed
+        torch.manual_seed(self.options.seed + rank)
+        self.module = build_stage(self.source, chain, recipe, device=device, seed=seed)
+        self.parameters = self.module.owned_parameters()
+        self.tied = TiedGradients(find_ties(plan, chain), self.parameters, rank)
+        self.optimizer = StageOptimizer(
+            plan.optimizer.name,
+            self.parameters.values(),
+            weight_decay=self.options.weight_decay,
+        )
+        self.engine = Engine(
+            self.module,
+            index=rank,
+            num_stages=plan.num_stages,
+            schedule=plan.schedule,
+            hidden=_hidden_like(plan, self.module),
+            device=device,
+        )
+        self.measurements = StageMeasurements(device)
+
+    def step(self, number: int, batch: Batch, lr: float, masked: bool) -> StepMetrics:
+        """Run one step on this stage; all stages call it together.
+
+        Args:
+            number: Of the step, from 1.
+            batch: The step's rows, shape (global_batch_size, seq_len).
+            lr: Learning rate of the step.
+            masked: Whether the model is given the attention mask.
+
+        Returns:
+            The step's metrics, the same on every stage.
+        """
+        inputs = {"input_ids": batch.input_ids, "labels": batch.labels}
+        if masked:
+            inputs["attention_mask"] = batch.attention_mask
+        inputs = {key: value.to(self.device) for key, value in inputs.items()}
+        begin_s = time.perf_counter()
+        loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
+        schedule_s = time.perf_counter()
+        self.tied.exchange()
+        totals = torch.tensor(
+            [loss, squared_norm(self.tied.owned)], dtype=torch.float64
+        ).to(self.device)
+        dist.all_reduce(totals)
+        loss, norm = float(totals[0]), float(totals[1]) ** 0.5
+        if not torch.isfinite(totals).all():
+            msg = (
+                f"the loss of step {number} is {loss} and its gradient norm {norm}; "
+                "use a lower --lr, or look at the data of that step"
+            )
+            raise RunError(msg)
+        clip(self.parameters.values(), norm, self.options.max_grad_norm)
+        self.optimizer.step(lr)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        end_s = time.perf_counter()
+        self.measurements.note_step(end_s - schedule_s, self.engine.stopwatch)
+        return StepMetrics(
+            step=number,
+            loss=loss,
+            grad_norm=norm,
+            lr=lr,
+            num_tokens=batch.num_target_tokens,
+            step_s=end_s - begin_s,
+            tokens_per_s=batch.input_ids.numel() / (end_s - begin_s),
+        )
+
+    def train(self) -> None:
+        """Run all steps, then save the model, a checkpoint and the record."""
+        sequences = self.job.sequences()
+        recorder = Recorder(self.job) if self.rank == 0 else None
+        rates = learning_rates(self.options, self.job.num_steps)
+        timed: list[float] = []
+        steps = batches(
+            sequences,
+            global_batch_size=self.plan.global_batch_size,
+            num_steps=self.job.num_steps,
+            shuffle=self.options.shuffle,
+            seed=self.options.seed,
+        )
+        for number, batch in enumerate(steps, start=1):
+            watched = number == min(2, self.job.num_steps)
+            with self.measurements.watch_peak(watched):
+                metrics = self.step(
+                    number, batch, rates[number - 1], sequences.has_padding
+                )
+            if self.job.num_steps <= 2 or number > 2:
+                timed.append(metrics.step_s)
+            if recorder is not None:
+                recorder.note(metrics)
+        self._save()
+        stages: list[MeasuredStage] = [MeasuredStage()] * dist.get_world_size()
+        dist.all_gather_object(stages, self.measurements.summary())
+        if recorder is not None:
+            recorder.finish(tuple(stages), timed)
+
+    def _save(self) -> None:
+        folder = self.options.output_dir
+        owned = {id(p) for p in self.tied.owned}
+        states = self.optimizer.states(self.parameters)
+        tensors = {}
+        for name, parameter in self.parameters.items():
+            if id(parameter) in owned:
+                tensors[name] = parameter.detach()
+                for key, state in states[name].items():
+                    tensors[f"optimizer.{name}.{key}"] = state
+        save_checkpoint(folder / "checkpoints", self.job.num_steps, tensors)
+        save_model(folder / "model", self.plan, self.source, self.module, owned)
+
+
+def _hidden_like(plan: Plan, module: StageModule) -> torch.Tensor:
+    """A meta tensor like the hidden state of one microbatch."""
+    handover = module.chain.handover
+    dtype = torch.float32 if plan.dtype == "float32" else handover.dtype
+    shape = (plan.schedule.microbatch_size, plan.seq_len, *handover.shape[2:])
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def train_stage(job: Job, rank: int, device: torch.device) -> None:
+    """Train one stage of a job from start to end.
+
+    The process group must exist; every stage calls this together.
+
+    Args:
+        job: The run.
+        rank: This process's stage.
+        device: Where it computes.
+    """
+    StageTrainer(job, rank, device).train()
+
+
+def main(job_path: Path) -> None:
+    """Join the other processes, train one stage, and report a failure.
+
+    Args:
+        job_path: The file of the job.
+    """
+    job = load_job(job_path)
+    rank = int(os.environ["RANK"])
+    try:
+        device = _open_device(job.plan)
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        train_stage(job, rank, device)
+        dist.destroy_process_group()
+    except Exception as error:
+        save_failure(Failure.of(error, job.plan.stages[rank]), Path(job.work_dir))
+        traceback.print_exc(file=(Path(job.work_dir) / f"rank-{rank}.log").open("w"))
+        # Other threads may hang in communication with processes that are gone.
+        os._exit(1)
+
+
+def _open_device(plan: Plan) -> torch.device:
+    if plan.device_type == "cpu":
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
