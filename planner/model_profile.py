@@ -4,17 +4,17 @@ A layer is the smallest thing never cut: the embedding, each block, and the
 norm + head. Fields that are absent count as 0, so a profile can be written by
 hand.
 
-What the four memory figures of a layer mean, for one microbatch. A level is the
-sum of live tensor bytes; the layer's input is alive before it and is counted by
-the layer that kept or made it.
+What the four memory figures of a layer mean, for one microbatch; a level is the
+sum of live tensor bytes:
 
-    activation_bytes      the level after F above the level before it, without
-                          the output: what autograd keeps until B
+    activation_bytes      what autograd keeps from F to B: the layer's input if it
+                          is kept, the output only if the layer itself keeps it
     recompute_activation_bytes   the same when the layer is recomputed
-    forward_peak_bytes    the highest level during F above the level before it
-    backward_peak_bytes   the highest level during B above the level before it
-                          (before it: activations and the gradient of the
-                          output), without the gradients of parameters
+    forward_peak_bytes    the highest level during F above what the layers before
+                          keep; input and output are included
+    backward_peak_bytes   the highest level during B above what this layer and
+                          those before keep; gradients of output and input are
+                          included, the accumulated ones of parameters are not
 
 Known limitations: times are of one layer alone on an otherwise idle device.
 """
@@ -46,8 +46,8 @@ class LayerProfile:
         activation_bytes: Kept from F to B without recompute [bytes].
         recompute_activation_bytes: Kept from F to B with recompute [bytes].
         output_bytes: Sent to the next stage if the model is cut here [bytes].
-        forward_peak_bytes: Highest level during F above its start [bytes].
-        backward_peak_bytes: Highest level during B above its start [bytes].
+        forward_peak_bytes: Highest level during F, as defined above [bytes].
+        backward_peak_bytes: Highest level during B, as defined above [bytes].
     """
 
     name: str

@@ -12,7 +12,7 @@ exchange more is refused.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ class Layer:
         parameters: Names of all parameters it uses, as in `named_parameters`
             with duplicates; a tied one appears in several layers.
         num_parameters: Elements of these, each tensor once.
+        num_tied_parameters: Of those, shared with another layer.
         fingerprint: Equal for layers that cost the same.
     """
 
@@ -49,6 +50,7 @@ class Layer:
     modules: tuple[str, ...]
     parameters: tuple[str, ...]
     num_parameters: int
+    num_tied_parameters: int
     fingerprint: str
 
 
@@ -77,6 +79,7 @@ class Chain:
 
     Attributes:
         architecture: Class of the model.
+        attention: Attention implementation that the model uses.
         layers: First to last: embedding, blocks, head.
         ties: Pairs of layer names that share parameters.
         tied: Per tied parameter, its names; the first is the canonical one.
@@ -85,6 +88,7 @@ class Chain:
     """
 
     architecture: str
+    attention: str
     layers: tuple[Layer, ...]
     ties: tuple[tuple[str, str], ...]
     tied: tuple[tuple[str, ...], ...]
@@ -128,16 +132,17 @@ def find_chain(source: ModelSource, *, attention: str) -> Chain:
         watch = _Watch(model, blocks)
         watch.run(torch.zeros((1, 8), dtype=torch.long))
     handover = watch.handover(source.id)
-    groups = {EMBEDDING: watch.before, HEAD: watch.after}
-    layers = (
-        _outer_layer(model, EMBEDDING, groups[EMBEDDING]),
+    layers: tuple[Layer, ...] = (
+        _outer_layer(model, EMBEDDING, watch.before),
         *(_block_layer(f"{prefix}.{i}", block) for i, block in enumerate(blocks)),
-        _outer_layer(model, HEAD, groups[HEAD]),
+        _outer_layer(model, HEAD, watch.after),
     )
     _check_every_parameter_has_a_layer(model, layers, source.id)
     tied = _tied_names(model, layers)
+    layers = tuple(_count_tied(model, layer, tied) for layer in layers)
     return Chain(
         architecture=type(model).__name__,
+        attention=str(getattr(model.config, "_attn_implementation", attention)),
         layers=layers,
         ties=_tied_layers(layers, tied),
         tied=tied,
@@ -265,6 +270,7 @@ def _outer_layer(model: torch.nn.Module, name: str, modules: list[str]) -> Layer
         modules=tuple(modules),
         parameters=tuple(tensors),
         num_parameters=_num_elements(tensors.values()),
+        num_tied_parameters=0,
         fingerprint=name,
     )
 
@@ -277,6 +283,7 @@ def _block_layer(path: str, block: torch.nn.Module) -> Layer:
         modules=(path,),
         parameters=tuple(f"{path}.{name}" for name in names),
         num_parameters=_num_elements(block.parameters()),
+        num_tied_parameters=0,
         fingerprint="\n".join(_fingerprint(block)),
     )
 
@@ -323,6 +330,14 @@ def _tied_names(
         if name not in same:
             same.append(name)
     return tuple(tuple(group) for group in names.values() if len(group) > 1)
+
+
+def _count_tied(
+    model: torch.nn.Module, layer: Layer, tied: tuple[tuple[str, ...], ...]
+) -> Layer:
+    shared = {n for names in tied for n in names} & set(layer.parameters)
+    count = _num_elements(model.get_parameter(name) for name in shared)
+    return replace(layer, num_tied_parameters=count)
 
 
 def _tied_layers(

@@ -48,7 +48,7 @@ def build_skeleton(
     Raises:
         ModelError: transformers cannot build it.
     """
-    handle = register_module_parameter_registration_hook(_large_to_meta)
+    handle = register_module_parameter_registration_hook(_large_to_meta)  # type: ignore[arg-type]
     try:
         with _EmptyOnMeta():
             return build_model(source, dtype=dtype, attention=attention)

@@ -3,14 +3,17 @@
 Only configuration and small files are read here; weights are `weights`' work.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import cached_file
+from transformers.utils import logging
+from transformers.utils.hub import cached_file
 
 from planner.errors import ModelError
 
@@ -38,6 +41,25 @@ class ModelSource:
         """The local folder, if the model is one."""
         path = Path(self.id)
         return path if path.is_dir() else None
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' progress bars and advice off the terminal.
+
+    Yields:
+        Nothing.
+    """
+    verbosity = logging.get_verbosity()
+    had_bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def open_source(
@@ -102,7 +124,7 @@ def build_model(
         ModelError: transformers cannot build it.
     """
     try:
-        model = AutoModelForCausalLM.from_config(
+        model: torch.nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             source.config,
             dtype=dtype,
             attn_implementation=None if attention == "auto" else attention,

@@ -122,11 +122,11 @@ class StageModule(torch.nn.Module):
         for path in self.chain.layers[0].modules:
             if path not in kept:
                 module = self.model.get_submodule(path)
-                module.forward = _stand_in(module.forward)  # type: ignore[method-assign]
+                module.forward = _stand_in(module.forward)
         for layer in self.chain.layers[1:first]:
             if layer.modules and layer in self.chain.blocks:
                 block = self.model.get_submodule(layer.name)
-                block.forward = self._pass_on  # type: ignore[method-assign]
+                block.forward = self._pass_on
         if not self._owns_a_block:
             # Only the head is here: the last block passes the received state on.
             self._enter_at(self.chain.blocks[-1])
@@ -179,13 +179,24 @@ class StageModule(torch.nn.Module):
 
     def _recompute(self, layer: Layer) -> None:
         block = self.model.get_submodule(layer.name)
-        run = block.forward
+        block.forward = recomputed(block.forward)
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            # Re-entrant recompute breaks on every stage but the first.
-            return checkpoint(run, *args, use_reentrant=False, **kwargs)
 
-        block.forward = forward  # type: ignore[method-assign]
+def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer's forward that keeps its inputs only and runs again before B.
+
+    Args:
+        forward: The layer's own.
+
+    Returns:
+        The same function with recompute.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        # Re-entrant recompute breaks on every stage but the first.
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return run
 
 
 def summed_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -218,9 +218,8 @@ def _assign(stage: StageModule, state: dict[str, Any]) -> None:
     """Put tensors of the checkpoint into the model under its own names."""
     model: Any = stage.model
     if conversion is not None:
-        config = LoadStateDictConfig(
-            weight_mapping=get_model_conversion_mapping(model), device_map={"": "cpu"}
-        )
+        mapping: Any = get_model_conversion_mapping(model)
+        config = LoadStateDictConfig(weight_mapping=mapping, device_map={"": "cpu"})
         conversion.convert_and_load_state_dict_in_model(model, state, config)
         return
     rename = _renamer(model)

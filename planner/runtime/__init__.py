@@ -1,4 +1,8 @@
-"""Training: launch, one worker per card, data, optimizer, checkpoints."""
+"""Training: launch, one worker per card, data, optimizer, checkpoints.
+
+`planner.runtime.options` is read without starting torch, so nothing heavy is
+imported here.
+"""
 
 from planner.plan import Plan
 from planner.run_record import RunRecord
@@ -8,15 +12,18 @@ __all__ = ["RunOptions", "run_plan"]
 
 
 def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
-    """Train as a plan says; see `launch.run_plan`.
+    """Train as a plan says; returns when all is saved.
 
     Args:
         plan: The plan.
         options: What the user chose besides.
 
     Returns:
-        The record of the run.
+        The record of the run, as in `run.json`.
+
+    Raises:
+        PlannerError: See `planner.runtime.launch.run_plan`.
     """
-    from planner.runtime.launch import run_plan as run  # starts torch
+    from planner.runtime.launch import run_plan as run
 
     return run(plan, options)

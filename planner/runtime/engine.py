@@ -72,7 +72,7 @@ class Stopwatch:
     def _now(self) -> Any:
         if not self._cuda:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
@@ -95,15 +95,17 @@ class _TimedStage(PipelineStage):
         )
 
     def backward_one_chunk(
-        self, bwd_chunk_id: int, *args: Any, full_backward: bool = True, **kwargs: Any
+        self,
+        bwd_chunk_id: int,
+        loss: Any = None,
+        full_backward: bool = True,
+        last_backward: bool = False,
     ) -> Any:
         backward = super().backward_one_chunk
         kind = "B" if full_backward else "I"
         return self.stopwatch.run(
             f"{self.stage_index}{kind}{bwd_chunk_id}",
-            lambda: backward(
-                bwd_chunk_id, *args, full_backward=full_backward, **kwargs
-            ),
+            lambda: backward(bwd_chunk_id, loss, full_backward, last_backward),
         )
 
     def backward_weight_one_chunk(
@@ -155,7 +157,7 @@ class Engine:
             output_args=(loss,) if self._is_last else (like,),
         )
         stage.stopwatch = self.stopwatch
-        self._schedule = schedules._PipelineScheduleRuntime(
+        self._schedule = schedules._PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
             [stage],
             schedule.num_microbatches,
             loss_fn=self._scaled,
@@ -179,12 +181,11 @@ class Engine:
         self._num_target_tokens = num_target_tokens
         self.stopwatch.begin_step()
         losses: list[torch.Tensor] = []
+        run: Callable[..., Any] = self._schedule.step
         if self._is_last:
-            self._schedule.step(
-                target=inputs["labels"], losses=losses, return_outputs=False, **inputs
-            )
-            return float(torch.stack(losses).sum())
-        self._schedule.step(return_outputs=False, **inputs)
+            run(target=inputs["labels"], losses=losses, return_outputs=False, **inputs)
+            return float(torch.stack(losses).detach().sum())
+        run(return_outputs=False, **inputs)
         return 0.0
 
     def _scaled(self, summed: torch.Tensor, _: torch.Tensor) -> torch.Tensor:

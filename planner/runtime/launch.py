@@ -20,6 +20,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from planner.chain.source import quiet_transformers
 from planner.errors import RunError, WishError
 from planner.plan import Plan
 from planner.run_record import RunRecord, check_run_dir, load_run
@@ -49,7 +50,8 @@ def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
     check_run_dir(options.output_dir)
     work_dir = Path(tempfile.mkdtemp(prefix="planner-run-"))
     try:
-        job_path = prepare_job(plan, options, work_dir).save()
+        with quiet_transformers():
+            job_path = prepare_job(plan, options, work_dir).save()
         options.output_dir.mkdir(parents=True, exist_ok=True)
         with _child_environment(plan):
             if torch.distributed.is_torchelastic_launched():

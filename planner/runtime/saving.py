@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from planner import artifact
 from planner.chain.source import DTYPES, ModelSource, find_file, open_tokenizer
@@ -75,7 +75,7 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, torch.Tensor]) -
         shutil.rmtree(aside, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
     dist.barrier()
-    dcp.save(tensors, checkpoint_id=aside)
+    save_distributed(tensors, checkpoint_id=aside)
     if dist.get_rank() == 0:
         artifact.save({"step": step}, aside / "progress.json")
         aside.rename(final)

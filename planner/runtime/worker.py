@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from planner.chain.layers import find_chain
+from planner.chain.source import quiet_transformers
 from planner.chain.stage_module import StageModule
 from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import RunError
@@ -195,7 +196,8 @@ def main(job_path: Path) -> None:
     try:
         device = _open_device(job.plan)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        train_stage(job, rank, device)
+        with quiet_transformers():
+            train_stage(job, rank, device)
         dist.destroy_process_group()
     except Exception as error:
         save_failure(Failure.of(error, job.plan.stages[rank]), Path(job.work_dir))

@@ -1,0 +1,127 @@
+"""One layer by itself, ready to be run again and again.
+
+A block is called with exactly the arguments that the model handed it; the
+embedding and the head are run as stages that hold nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from planner.chain.stage_module import StageModule, recomputed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerRun:
+    """A layer with its inputs.
+
+    Attributes:
+        forward: From the hidden state of the layer before (None for the first
+            layer) to the layer's output.
+        leaf: A hidden state that requires grad, or None for the first layer.
+        parameters: The layer's, each tensor once.
+        others: Tensors that are alive besides: masks, positions, token ids.
+    """
+
+    forward: Callable[[torch.Tensor | None], torch.Tensor]
+    leaf: torch.Tensor | None
+    parameters: tuple[torch.nn.Parameter, ...]
+    others: tuple[torch.Tensor, ...] = ()
+
+    def make_input(self) -> torch.Tensor | None:
+        """A fresh hidden state, as a receive buffer would hold it.
+
+        Returns:
+            A tensor of its own memory, or None for the first layer.
+        """
+        return None if self.leaf is None else self.leaf.clone()
+
+    def live_tensors(self) -> Sequence[torch.Tensor]:
+        """Everything that is alive before the layer runs."""
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        leaf = [] if self.leaf is None else [self.leaf]
+        return [*self.parameters, *grads, *self.others, *leaf]
+
+
+def stage_run(stage: StageModule, hidden: torch.Tensor, ids: torch.Tensor) -> LayerRun:
+    """A whole stage as a layer run.
+
+    Args:
+        stage: The stage.
+        hidden: Like the output of the stage before, (batch, seq_len, hidden).
+        ids: Token ids, also used as labels, (batch, seq_len).
+
+    Returns:
+        The run; on the last stage its output is the summed loss.
+    """
+    labels = ids if stage.is_last else None
+
+    def forward(received: torch.Tensor | None) -> torch.Tensor:
+        given = () if received is None else (received,)
+        output: torch.Tensor = stage(*given, input_ids=ids, labels=labels)
+        return output
+
+    return LayerRun(
+        forward=forward,
+        leaf=None if stage.is_first else hidden.detach().requires_grad_(),
+        parameters=tuple(stage.owned_parameters().values()),
+        others=(ids, *stage.model.buffers()),
+    )
+
+
+def block_run(
+    stage: StageModule, whole: LayerRun, *, recompute: bool = False
+) -> LayerRun:
+    """The only block of a stage, without what the model does around it.
+
+    Args:
+        stage: A stage of one block.
+        whole: The stage as a run, from `stage_run`.
+        recompute: Whether the block keeps its inputs only.
+
+    Returns:
+        The run: the block, called with what the model hands it.
+    """
+    block = stage.model.get_submodule(stage.layers[0].name)
+    args, kwargs = _caught_arguments(block, whole)
+    key = stage.chain.handover.input_key
+    index = stage.chain.handover.output_index
+    # Not the block itself: its hooks belong to the stage.
+    forward = recomputed(block.forward) if recompute else block.forward
+
+    def call(received: torch.Tensor | None) -> torch.Tensor:
+        if isinstance(key, int):
+            output = forward(*args[:key], received, *args[key + 1 :], **kwargs)
+        else:
+            output = forward(*args, **{**kwargs, key: received})
+        found: torch.Tensor = output if index is None else output[index]
+        return found
+
+    others = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    return LayerRun(
+        forward=call,
+        leaf=whole.leaf,
+        parameters=whole.parameters,
+        others=(*whole.others, *others),
+    )
+
+
+def _caught_arguments(
+    block: torch.nn.Module, whole: LayerRun
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the model hands a block."""
+    caught: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def catch(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        caught.append((args, kwargs))
+
+    hook = block.register_forward_pre_hook(catch, with_kwargs=True)
+    try:
+        with torch.no_grad():
+            whole.forward(whole.make_input())
+    finally:
+        hook.remove()
+    return caught[0]

@@ -1,0 +1,117 @@
+"""Times without the card: every operator is as fast as its slower limit.
+
+An operator takes the time of its FLOPs on the matrix units or of its bytes
+through the card's memory, whichever is longer, and at least a launch. The
+efficiencies are what large operators reach of the makers' figures.
+
+Known limitations: operators do not overlap; caches are ignored; the efficiencies
+are the same for all cards.
+"""
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from planner.cards import Card
+from planner.measure.flops import grouped_products
+from planner.measure.layer_run import LayerRun
+from planner.measure.timed import LayerTimes
+
+MATRIX_EFFICIENCY = 0.75
+MEMORY_EFFICIENCY = 0.80
+LAUNCH_S = 5e-6
+
+
+class RooflineClock(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the time of the operators that run inside it.
+
+    Args:
+        card: Whose rates to use.
+        dtype: Of the matrix products.
+
+    Attributes:
+        elapsed_s: So far [s].
+    """
+
+    def __init__(self, card: Card, dtype: torch.dtype):
+        super().__init__()  # type: ignore[no-untyped-call]
+        rate = card.bf16_flops if dtype == torch.bfloat16 else card.fp32_flops
+        self._flops_per_s = rate * MATRIX_EFFICIENCY
+        self._bytes_per_s = card.memory_bandwidth * MEMORY_EFFICIENCY
+        self._formulas = {**flop_registry, **grouped_products()}
+        self.elapsed_s = 0.0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func._schema.name.startswith("prim") or func.is_view:
+            return result
+        flops = 0
+        if formula := self._formulas.get(func.overloadpacket):
+            flops = formula(*args, **kwargs, out_val=result)
+        num_bytes = _num_bytes((args, kwargs, result))
+        self.elapsed_s += max(
+            LAUNCH_S, flops / self._flops_per_s, num_bytes / self._bytes_per_s
+        )
+        return result
+
+
+def _num_bytes(values: Any) -> int:
+    """Of all tensors, each storage's view once."""
+    tensors = {id(x): x for x in tree_leaves(values) if isinstance(x, torch.Tensor)}
+    return sum(x.numel() * x.element_size() for x in tensors.values())
+
+
+def estimate_times(run: LayerRun, card: Card, dtype: torch.dtype) -> LayerTimes:
+    """Time a layer on a card that is not there.
+
+    Args:
+        run: The layer, of fake tensors.
+        card: The card.
+        dtype: Of the layer's matrix products.
+
+    Returns:
+        Its times by the roofline.
+    """
+    with RooflineClock(card, dtype) as forward:
+        output = run.forward(run.make_input())
+    grad = torch.ones_like(output)
+    with RooflineClock(card, dtype) as backward:
+        torch.autograd.backward(output, grad)
+    input_s = 0.0
+    if run.leaf is not None:
+        output = run.forward(run.make_input())
+        with RooflineClock(card, dtype) as only_input:
+            torch.autograd.grad(output, run.leaf, grad)
+        input_s = min(only_input.elapsed_s, backward.elapsed_s)
+    for parameter in run.parameters:
+        parameter.grad = None
+    return LayerTimes(
+        forward_s=forward.elapsed_s,
+        backward_s=backward.elapsed_s,
+        input_grad_s=input_s,
+        weight_grad_s=backward.elapsed_s - input_s,
+    )
+
+
+def optimizer_seconds(card: Card, dtype: torch.dtype) -> dict[str, float]:
+    """Time of an optimizer step of one parameter on a card that is not there.
+
+    Args:
+        card: The card.
+        dtype: Of the weights; bfloat16 ones have an fp32 master copy.
+
+    Returns:
+        Optimizer name to time [s], bound by memory bandwidth.
+    """
+    # Read gradient, weight and states, write weight and states; the norm and
+    # the clipping read and write the gradient once more.
+    weight = 4 if dtype == torch.float32 else 2 + 4 + 4 + 4
+    moved = {"adamw": 3 * weight + 16 + 12, "sgd": 3 * weight + 12}
+    rate = card.memory_bandwidth * MEMORY_EFFICIENCY
+    return {name: num_bytes / rate for name, num_bytes in moved.items()}
