@@ -32,7 +32,12 @@ def describe_cards() -> str:
         (link.name, f"{link.bandwidth / 1e9:.1f}", format_seconds(link.latency_s))
         for link in LINKS.values()
     ]
-    return f"{format_table(_CARD_HEADER, cards)}\n\n{format_table(_LINK_HEADER, links)}"
+    return "\n\n".join(
+        (
+            format_table(_CARD_HEADER, cards, num_left=2),
+            format_table(_LINK_HEADER, links),
+        )
+    )
 
 
 def catalogue() -> dict[str, Any]:

@@ -3,22 +3,25 @@
 from collections.abc import Sequence
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table; the first column is left-aligned, the others right-aligned.
+def format_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, num_left: int = 1
+) -> str:
+    """Write a table.
 
     Args:
         header: Column titles.
         rows: As many entries a row as there are titles.
+        num_left: So many first columns are left-aligned, the others right-aligned.
 
     Returns:
         Lines without a newline at the end.
     """
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = [header, ["-" * width for width in widths], *rows]
-    return "\n".join(_format_line(line, widths).rstrip() for line in lines)
-
-
-def _format_line(line: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = zip(line, widths, strict=True)
-    cells = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
-    return "  ".join(cells)
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < num_left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )

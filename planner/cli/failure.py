@@ -9,25 +9,13 @@
 Anything else is a bug and keeps its traceback.
 """
 
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from planner.errors import PlannerError
 
 _INTERRUPTED = 130
-
-
-class _Failure(click.ClickException):
-    """A PlannerError on its way out."""
-
-    def __init__(self, error: PlannerError):
-        # One line, whatever the message looks like.
-        super().__init__(" ".join(str(error).split()))
-        self.exit_code = error.exit_code
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {self.message}", file=file, err=True)
 
 
 class PlannerGroup(click.Group):
@@ -43,13 +31,15 @@ class PlannerGroup(click.Group):
             What the command returns.
 
         Raises:
-            click.ClickException: The command raised a PlannerError.
-            click.exceptions.Exit: It was interrupted from the keyboard.
+            click.exceptions.Exit: A user error, said on stderr, or an interruption
+                from the keyboard.
         """
         try:
             return super().invoke(ctx)
         except PlannerError as error:
-            raise _Failure(error) from error
+            # One line, whatever the message looks like.
+            click.echo(f"error: {' '.join(str(error).split())}", err=True)
+            raise click.exceptions.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(_INTERRUPTED) from None

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -17,76 +16,50 @@ as_json = click.option(
 )
 
 
-class AutoOrInteger(click.ParamType):
-    """`auto`, which becomes None, or a whole number."""
-
-    name = "auto|N"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | None:
-        """Read the value.
-
-        Args:
-            value: As the user wrote it.
-            param: The option.
-            ctx: The command.
-
-        Returns:
-            The number, or None for `auto`.
-
-        Raises:
-            click.BadParameter: It is neither.
-        """
-        if value == "auto":
-            return None
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"'{value}' is neither auto nor a whole number", param, ctx)
-
-
-class Integers(click.ParamType):
-    """Whole numbers from 1, joined by commas."""
-
-    name = "N[,N...]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Read the value.
-
-        Args:
-            value: As the user wrote it, or a tuple already.
-            param: The option.
-            ctx: The command.
-
-        Returns:
-            The numbers, in the order they were written.
-
-        Raises:
-            click.BadParameter: An entry is no whole number from 1.
-        """
-        if isinstance(value, tuple):
-            return value
-        parts = str(value).replace(" ", "").split(",")
-        if not all(part.isdecimal() and int(part) for part in parts):
-            self.fail(f"'{value}' is not a list such as 1,2,4", param, ctx)
-        return tuple(map(int, parts))
-
-
-def none_if_auto(ctx: click.Context, param: click.Parameter, value: str) -> str | None:
-    """Callback of a choice in which `auto` leaves the decision to the solver.
+def auto_or_integer(
+    ctx: click.Context, param: click.Parameter, value: str
+) -> int | None:
+    """Callback of an option that is `auto` or a whole number.
 
     Args:
         ctx: The command.
         param: The option.
-        value: What was chosen.
+        value: As the user wrote it.
 
     Returns:
-        The choice, or None for `auto`.
+        The number, or None for `auto`.
+
+    Raises:
+        click.BadParameter: It is neither.
     """
-    return None if value == "auto" else value
+    if value == "auto":
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        msg = f"'{value}' is neither auto nor a whole number"
+        raise click.BadParameter(msg, ctx, param) from None
+
+
+def integers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Callback of an option that is a list such as `1,2,4`.
+
+    Args:
+        ctx: The command.
+        param: The option.
+        value: As the user wrote it.
+
+    Returns:
+        The numbers, in the order they were written.
+
+    Raises:
+        click.BadParameter: An entry is no whole number from 1.
+    """
+    parts = value.replace(" ", "").split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        msg = f"'{value}' is not a list of whole numbers from 1, such as 1,2,4"
+        raise click.BadParameter(msg, ctx, param)
+    return tuple(map(int, parts))
 
 
 def speaker(as_json: bool) -> Callable[[str], None]:

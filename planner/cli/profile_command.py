@@ -6,9 +6,9 @@ import click
 
 from planner.cli.parameters import (
     PATH,
-    Integers,
     as_json,
     file_stem,
+    integers,
     say_aside,
     speaker,
 )
@@ -36,7 +36,8 @@ from planner.cli.parameters import (
 @click.option(
     "--microbatch-size",
     "microbatch_sizes",
-    type=Integers(),
+    callback=integers,
+    metavar="N[,N...]",
     default="1",
     show_default=True,
     help="Sequences of a microbatch; several let solve choose.",

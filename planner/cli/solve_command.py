@@ -1,14 +1,14 @@
 """`planner solve`: which layers on which card, in which order."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from planner.cli.parameters import (
     PATH,
-    AutoOrInteger,
     as_json,
-    none_if_auto,
+    auto_or_integer,
     say_aside,
     speaker,
 )
@@ -26,35 +26,41 @@ PROFILES = Path("profiles")
 @click.option("--speed", help="Relative speed of each card: 1,1,2,2")
 @click.option("--global-batch-size", type=int, help="Sequences of one step.")
 @click.option(
-    "--microbatch-size", type=AutoOrInteger(), default="auto", show_default=True
+    "--microbatch-size",
+    metavar="auto|N",
+    default="auto",
+    show_default=True,
+    callback=auto_or_integer,
 )
 @click.option(
     "--schedule",
     type=click.Choice(["auto", "gpipe", "1f1b"]),
     default="auto",
     show_default=True,
-    callback=none_if_auto,
 )
 @click.option(
     "--recompute",
     type=click.Choice(["auto", "none", "full"]),
     default="auto",
     show_default=True,
-    callback=none_if_auto,
 )
 @click.option(
     "--optimizer",
     type=click.Choice(["auto", "adamw", "sgd"]),
     default="auto",
     show_default=True,
-    callback=none_if_auto,
 )
 @click.option(
     "--layers-per-stage",
     help="Your own cut: 4,3,3,3 or 0-3,4-6,7-9,10-12, embedding and head included.",
 )
 @click.option(
-    "--time-limit", "time_limit_s", type=float, help="Of the search, in seconds."
+    "--time-limit",
+    "time_limit_s",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="Of the search, in seconds.",
 )
 @click.option("-o", "--output", type=PATH, default="plan.json", show_default=True)
 @as_json
@@ -67,11 +73,11 @@ def solve(
     speed: str | None,
     global_batch_size: int | None,
     microbatch_size: int | None,
-    schedule: str | None,
-    recompute: str | None,
-    optimizer: str | None,
+    schedule: str,
+    recompute: Literal["auto", "none", "full"],
+    optimizer: str,
     layers_per_stage: str | None,
-    time_limit_s: float | None,
+    time_limit_s: float,
     output: Path,
     as_json: bool,
 ) -> None:

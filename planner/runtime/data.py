@@ -1,6 +1,6 @@
 """Training data as rows of one shape, and the batches of every step.
 
-Every rank reads the same source and draws the same order from the same seed, so
+Every rank holds the same rows and draws the same order from the same seed, so
 inputs on the first stage and labels on the last belong together without a word
 between the ranks. All ranks take the same number of steps.
 
