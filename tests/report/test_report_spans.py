@@ -45,8 +45,8 @@ def test_measured_spans_stand_on_the_device_that_the_plan_says():
     ("actions", "message"),
     [
         ((("0F0", "0I0", "0W0"), ("1F0", "1B0")), "no times for I and W"),
-        ((("0F0", "0B0"), ("2F0", "2B0")), "do not belong to the plan's 2 stages"),
-        (((), ()), "do not belong to the plan's 2 stages"),
+        ((("0F0", "0B0"), ("2F0", "2B0")), "no device works on stage 1"),
+        (((), ()), "no device works on stage 0"),
         ((("0F0", "forward"), ("1F0",)), "'forward' is not an action"),
     ],
 )
@@ -57,5 +57,13 @@ def test_an_order_that_cannot_be_simulated_is_named(actions, message):
 
 def test_an_order_that_can_never_run_is_refused():
     actions = (("0B0", "0F0"), ("1F0", "1B0"))
-    with pytest.raises(ValueError):  # noqa: PT011 (the text is the simulator's)
-        predicted_spans(with_actions(make_plan(), actions))
+    with pytest.raises(ValueError, match="0B0"):
+        predicted_spans(with_actions(make_plan(num_microbatches=1), actions))
+
+
+def test_a_stage_without_spans_leaves_no_measured_timeline():
+    plan = make_plan()
+    measured = make_measured(plan)
+    silent = replace(measured.stages[1], spans=())
+    stages = (measured.stages[0], silent)
+    assert measured_spans(plan, replace(measured, stages=stages)) == ()
