@@ -25,9 +25,7 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     return {
         "tied": save_model(llama_config(), root / "tied"),
-        "untied": save_model(
-            llama_config(tie_word_embeddings=False), root / "untied"
-        ),
+        "untied": save_model(llama_config(tie_word_embeddings=False), root / "untied"),
         "experts": save_model(mixtral_config(), root / "experts"),
     }
 
@@ -122,9 +120,7 @@ def test_the_saved_model_has_every_tensor_once_and_keeps_its_tie(
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
-def test_an_experts_checkpoint_is_saved_as_it_came(
-    processes, folders, lines, tmp_path
-):
+def test_an_experts_checkpoint_is_saved_as_it_came(processes, folders, lines, tmp_path):
     plan = make_plan(folders["experts"], MIXTRAL, [3, 3])
     options = RunOptions(output_dir=tmp_path / "run", data=str(lines), lr=0.0, steps=1)
     run_job(processes, plan, options, tmp_path / "work")
@@ -160,7 +156,7 @@ def test_a_run_directory_is_complete(processes, folders, lines, tmp_path):
         record.measured.stages, plan.schedule.actions, strict=True
     ):
         assert [span.action for span in stage.spans] == list(actions)
-        assert 0 < stage.busy_s
+        assert stage.busy_s > 0
         assert 0 <= stage.bubble_fraction < 1
         assert stage.peak_bytes > 0
     trace = json.loads((options.output_dir / "trace.json").read_text())
