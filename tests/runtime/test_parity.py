@@ -8,11 +8,11 @@ import torch
 from model_folders import llama_config, mixtral_config, save_model
 from one_process import train_unsplit
 from plan_maker import make_plan
+from runs import run_job, saved_state
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from planner.run_record import load_metrics, load_run
-from planner.runtime.job import prepare_job
 from planner.runtime.options import RunOptions
 
 NUM_STEPS = 3
@@ -41,19 +41,6 @@ def lines(tmp_path):
             labels = [-100] * (row // 2) + ids[row // 2 :]
             file.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
     return path
-
-
-def run_job(processes, plan, options, work_dir):
-    work_dir.mkdir()
-    options.output_dir.mkdir(parents=True)
-    job = prepare_job(plan, options, work_dir)
-    processes.train(job.save(), plan.num_stages)
-    return job
-
-
-def saved_state(run_dir):
-    files = (run_dir / "model").glob("*.safetensors")
-    return {k: v for file in files for k, v in load_file(file).items()}
 
 
 CASES = [

@@ -1,0 +1,78 @@
+"""Processes are started, and a failure of one of them is told as it was."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from model_folders import llama_config, save_model
+from plan_maker import make_plan
+
+from planner import artifact
+from planner.errors import RunError
+from planner.run_record import load_metrics
+from planner.runtime import RunOptions, run_plan
+
+LAYERS = ["embedding", *(f"model.layers.{i}" for i in range(6)), "head"]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    folder = save_model(llama_config(), tmp_path_factory.mktemp("model") / "tiny")
+    return make_plan(folder, LAYERS, [4, 4], seq_len=32)
+
+
+def test_a_plan_starts_its_own_processes(plan, tmp_path):
+    record = run_plan(plan, RunOptions(output_dir=tmp_path / "run", steps=2))
+    assert record.status == "finished"
+    assert len(load_metrics(tmp_path / "run")) == 2
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(plan, tmp_path):
+    options = RunOptions(
+        output_dir=tmp_path / "run", steps=5, lr=1e30, max_grad_norm=0.0
+    )
+    with pytest.raises(RunError, match=r"stage \d \(.*\) failed: .*the loss of step"):
+        run_plan(plan, options)
+
+
+def test_a_killed_process_ends_the_others_and_is_named(plan, tmp_path):
+    path = tmp_path / "plan.json"
+    artifact.save(plan, path)
+    command = [sys.executable, "-m", "planner", "run", str(path), "--steps", "100000"]
+    run_dir = tmp_path / "run"
+    with (tmp_path / "stderr").open("w") as stderr:
+        run = subprocess.Popen(
+            [*command, "--output-dir", str(run_dir)], stderr=stderr, cwd=tmp_path
+        )
+    try:
+        _wait_until(lambda: _num_steps(run_dir) >= 2)
+        victim = _children(run.pid)[1]
+        os.kill(victim, signal.SIGKILL)
+        assert run.wait(30) == 1
+    finally:
+        run.kill()
+    last = (tmp_path / "stderr").read_text().splitlines()[-1]
+    assert last.startswith("error: stage ")
+    assert "was killed by SIGKILL" in last
+    assert "model.layers." in last
+
+
+def _num_steps(run_dir):
+    path = run_dir / "metrics.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def _wait_until(happened, timeout_s=120):
+    end_s = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < end_s, "nothing happened"
+        time.sleep(0.2)
+
+
+def _children(pid):
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return sorted(map(int, children))
