@@ -45,7 +45,7 @@ class InfeasibleError(PlannerError):
     Attributes:
         shortfall_bytes: By how much the best try misses its tightest budget [bytes].
         stage: Index of the stage that misses it.
-        would_fit: Options that do fit, each `{"arguments": ..., "step_s": ...}`.
+        would_fit: Changes that each make it fit: `arguments` and `step_s`.
     """
 
     exit_code = 3
@@ -56,7 +56,7 @@ class InfeasibleError(PlannerError):
         *,
         shortfall_bytes: int = 0,
         stage: int = 0,
-        would_fit: tuple[dict[str, str | float], ...] = (),
+        would_fit: tuple[dict[str, object], ...] = (),
     ):
         super().__init__(message)
         self.shortfall_bytes = shortfall_bytes

@@ -1,1 +1,7 @@
 """Which plan is best, and how we know."""
+
+from planner.solve.best import best_plan
+from planner.solve.check import check_plan
+from planner.solve.wishes import Wishes, parse_layers_per_stage
+
+__all__ = ["Wishes", "best_plan", "check_plan", "parse_layers_per_stage"]

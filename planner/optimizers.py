@@ -1,0 +1,74 @@
+"""What an optimizer holds for each parameter.
+
+Weights and gradients have the training dtype. In bfloat16 the optimizer also
+keeps a master copy of the weights in float32, because a small learning rate
+would round away in bfloat16; its states are in float32.
+
+                  weight  gradient  master  states   in all
+    adamw  fp32     4        4        -       8        16
+    adamw  bf16     2        2        4       8        16
+    sgd    fp32     4        4        -       -         8
+    sgd    bf16     2        2        4       -         8
+"""
+
+from dataclasses import dataclass
+
+from planner.errors import WishError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSpec:
+    """What an optimizer holds.
+
+    Attributes:
+        name: As the user writes it.
+        title: As people write it.
+        weight_bytes: Of the weight, per parameter [bytes].
+        gradient_bytes: Of the gradient, per parameter [bytes].
+        state_bytes: Of master weight and states, per parameter [bytes].
+    """
+
+    name: str
+    title: str
+    weight_bytes: int
+    gradient_bytes: int
+    state_bytes: int
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Weight, gradient and states together [bytes]."""
+        return self.weight_bytes + self.gradient_bytes + self.state_bytes
+
+
+_TITLES = {"adamw": "AdamW", "sgd": "SGD"}
+_NUM_STATES = {"adamw": 2, "sgd": 0}
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+OPTIMIZERS: tuple[str, ...] = tuple(_TITLES)
+
+
+def optimizer_spec(name: str, dtype: str) -> OptimizerSpec:
+    """Look an optimizer up.
+
+    Args:
+        name: One of `OPTIMIZERS`, or `auto` for `adamw`.
+        dtype: Of weights and gradients: `float32` or `bfloat16`.
+
+    Returns:
+        What it holds.
+
+    Raises:
+        WishError: There is no optimizer of that name.
+    """
+    name = "adamw" if name == "auto" else name
+    if name not in _TITLES:
+        msg = f"unknown optimizer '{name}'; there are {', '.join(OPTIMIZERS)}"
+        raise WishError(msg)
+    item_bytes = _ITEM_BYTES[dtype]
+    master_bytes = 0 if dtype == "float32" else 4
+    return OptimizerSpec(
+        name=name,
+        title=_TITLES[name],
+        weight_bytes=item_bytes,
+        gradient_bytes=item_bytes,
+        state_bytes=master_bytes + 4 * _NUM_STATES[name],
+    )

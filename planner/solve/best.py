@@ -1,0 +1,223 @@
+"""From a profile, cards and wishes to a plan."""
+
+import time
+from datetime import UTC, datetime
+
+import planner
+from planner.cards import Cluster
+from planner.errors import WishError
+from planner.model_profile import ModelProfile
+from planner.plan import (
+    OptimizerPlan,
+    Plan,
+    PlanPrediction,
+    ProfileRef,
+    SchedulePlan,
+    SolverReport,
+    StagePlan,
+    StagePrediction,
+)
+from planner.schedule.actions import format_actions
+from planner.solve.baselines import baselines
+from planner.solve.check import check_plan
+from planner.solve.ilp import TOLERANCE
+from planner.solve.infeasible import infeasible
+from planner.solve.search import Found, search
+from planner.solve.setting import Candidate, Setting, cut_from_counts, settings_of
+from planner.solve.wishes import Wishes
+
+# What a lever may take when nothing fits; a plan that fits is found at once.
+_LEVER_TIME_LIMIT_S = 2.0
+
+
+def best_plan(
+    profile: ModelProfile,
+    cluster: Cluster,
+    wishes: Wishes,
+    *,
+    profile_ref: ProfileRef,
+) -> Plan:
+    """Find the plan with the smallest step time.
+
+    All cards are used, one stage each, in the order given.
+
+    Args:
+        profile: Of the model.
+        cluster: Of the user.
+        wishes: What is fixed; the rest is searched.
+        profile_ref: Where the profile came from.
+
+    Returns:
+        The plan: `optimal` if no plan in the searched space has a smaller
+        simulated step time, else `feasible` with the gap.
+
+    Raises:
+        WishError: A wish cannot be met by any plan.
+        InfeasibleError: Nothing fits the cards, with what is missing.
+    """
+    started = time.monotonic()
+    _check_counts(profile, cluster, wishes)
+    settings = settings_of(profile, cluster, wishes)
+    found = _search_all(settings, wishes)
+    if found.best is None:
+        raise infeasible(
+            profile,
+            cluster,
+            wishes,
+            settings,
+            lambda cards, other: _quick_answer(profile, cards, other),
+        )
+    gap = max(1 - found.bound_s / found.best.step_s, 0.0) if found.best.step_s else 0.0
+    proven = gap <= 2 * TOLERANCE
+    report = SolverReport(
+        status="optimal" if proven else "feasible",
+        bound_s=found.best.step_s if proven else found.bound_s,
+        gap=0.0 if proven else gap,
+        candidates=found.num_candidates,
+        solve_s=time.monotonic() - started,
+    )
+    plan = _plan(profile, found.best, profile_ref, report)
+    check_plan(plan, profile)
+    return plan
+
+
+def _search_all(settings: tuple[Setting, ...], wishes: Wishes) -> Found:
+    """Search one setting after the other, each against the best so far."""
+    deadline = time.monotonic() + wishes.time_limit_s
+    best, num_candidates = None, 0
+    bounds_s = []
+    for setting in settings:
+        found = search(
+            setting,
+            known=best,
+            deadline=deadline,
+            layers_per_stage=wishes.layers_per_stage,
+        )
+        best = found.best
+        bounds_s.append(found.bound_s)
+        num_candidates += found.num_candidates
+    return Found(best=best, bound_s=min(bounds_s), num_candidates=num_candidates)
+
+
+def _quick_answer(
+    profile: ModelProfile, cluster: Cluster, wishes: Wishes
+) -> Candidate | None:
+    """A plan under other wishes, not proven best; None if nothing fits."""
+    best = None
+    for setting in settings_of(profile, cluster, wishes):
+        deadline = time.monotonic() + _LEVER_TIME_LIMIT_S
+        best = search(
+            setting,
+            known=best,
+            deadline=deadline,
+            layers_per_stage=wishes.layers_per_stage,
+        ).best
+    return best
+
+
+def _check_counts(profile: ModelProfile, cluster: Cluster, wishes: Wishes) -> None:
+    num_layers, num_cards = len(profile.layers), len(cluster)
+    if num_cards > num_layers:
+        msg = (
+            f"{num_cards} cards for {num_layers} layers: every card needs at least "
+            f"one layer; use at most --gpus {num_layers}"
+        )
+        raise WishError(msg)
+    legal = profile.legal_cuts()
+    if num_cards > 1 + sum(legal):
+        msg = (
+            f"{num_cards} cards, but layers that belong together allow only "
+            f"{1 + sum(legal)} stages; use at most --gpus {1 + sum(legal)}"
+        )
+        raise WishError(msg)
+    counts = wishes.layers_per_stage
+    if counts is None:
+        return
+    wish = f"--layers-per-stage {','.join(map(str, counts))}"
+    if len(counts) != num_cards:
+        msg = f"{wish} names {len(counts)} stages for {num_cards} cards"
+        raise WishError(msg)
+    if min(counts) < 1:
+        msg = f"{wish}: every stage needs at least one layer"
+        raise WishError(msg)
+    if sum(counts) != num_layers:
+        msg = (
+            f"{wish} adds up to {sum(counts)} layers, but the profile has "
+            f"{num_layers}, embedding and head included"
+        )
+        raise WishError(msg)
+    for _, last in cut_from_counts(counts)[:-1]:
+        if not legal[last]:
+            msg = (
+                f"{wish} parts '{profile.layers[last].name}' from "
+                f"'{profile.layers[last + 1].name}', which belong together"
+            )
+            raise WishError(msg)
+
+
+def _plan(
+    profile: ModelProfile,
+    candidate: Candidate,
+    profile_ref: ProfileRef,
+    report: SolverReport,
+) -> Plan:
+    setting, timeline = candidate.setting, candidate.timeline
+    batch = setting.num_microbatches * setting.microbatch_size
+    num_tokens = batch * profile.seq_len
+    return Plan(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={**profile.versions, "planner": planner.__version__},
+        model=profile.model,
+        profile=profile_ref,
+        device_type=setting.cluster.type,
+        dtype=profile.dtype,
+        attention=profile.attention,
+        trust_remote_code=profile.trust_remote_code,
+        seq_len=profile.seq_len,
+        global_batch_size=batch,
+        stages=_stages(candidate),
+        schedule=SchedulePlan(
+            name=setting.schedule,
+            num_microbatches=setting.num_microbatches,
+            microbatch_size=setting.microbatch_size,
+            actions=format_actions(setting.actions),
+        ),
+        optimizer=OptimizerPlan(
+            name=setting.optimizer.name,
+            bytes_per_parameter=setting.optimizer.bytes_per_parameter,
+        ),
+        predicted=PlanPrediction(
+            step_s=candidate.step_s,
+            makespan_s=timeline.makespan_s,
+            optimizer_s=candidate.optimizer_s,
+            bubble_fraction=timeline.bubble_fraction,
+            tokens_per_s=num_tokens / candidate.step_s if candidate.step_s else 0.0,
+        ),
+        solver=report,
+        baselines=baselines(setting),
+    )
+
+
+def _stages(candidate: Candidate) -> tuple[StagePlan, ...]:
+    setting = candidate.setting
+    names = [layer.name for layer in setting.layers]
+    return tuple(
+        StagePlan(
+            index=index,
+            device=device.name,
+            first_layer=first,
+            last_layer=last,
+            layers=tuple(names[first : last + 1]),
+            recompute=tuple(names[i] for i in sorted(candidate.recompute[index])),
+            predicted=StagePrediction(
+                memory_bytes=candidate.memory[index],
+                capacity_bytes=device.memory_bytes,
+                forward_s=candidate.times[index].forward_s,
+                backward_s=candidate.times[index].backward_s,
+                busy_fraction=candidate.timeline.busy_fraction[index],
+            ),
+        )
+        for index, (device, (first, last)) in enumerate(
+            zip(setting.cluster.devices, candidate.cut, strict=True)
+        )
+    )

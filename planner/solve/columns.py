@@ -1,0 +1,314 @@
+"""All columns of one setting as arrays: a column is (stage, first, last layer).
+
+Each column has its times and, if it can fit its card, its recompute choice:
+with fixed layers, schedule and card, the choice that adds least time and fits is
+the only one worth having, because no action that takes longer ever makes a step
+shorter. So the cut is all that is left to search.
+
+Tables are indexed [stage, first, last] or [first, last]; entries with
+last < first are never used. `Columns` lists the entries that are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.memory import (
+    communication_bytes,
+    kept_bytes,
+    layer_peak_bytes,
+    shared_parameters,
+)
+from planner.solve.recompute import Choice, Fronts
+from planner.solve.setting import Cut, Recompute, Setting
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Columns that may be used, one entry each, sorted by stage, last, first.
+
+    Attributes:
+        stage: Stage number.
+        first: Index of its first layer.
+        last: Index of its last layer.
+        forward_s: F of one microbatch [s].
+        backward_s: B of one microbatch, recompute included [s].
+        send_forward_s: Transfer of the output [s].
+        send_backward_s: Transfer of the input gradient [s].
+        optimizer_s: Optimizer step [s].
+    """
+
+    stage: Ints
+    first: Ints
+    last: Ints
+    forward_s: Floats
+    backward_s: Floats
+    send_forward_s: Floats
+    send_backward_s: Floats
+    optimizer_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+    def where(self, keep: Flags) -> Self:
+        """Some of the columns.
+
+        Args:
+            keep: One flag a column.
+
+        Returns:
+            Those with a flag, in the same order.
+        """
+        parts = {field.name: getattr(self, field.name)[keep] for field in fields(self)}
+        return type(self)(**parts)
+
+
+class ColumnTables:
+    """What the columns of one setting are computed from.
+
+    Attributes:
+        setting: All that is decided outside the cut.
+        fronts: Recompute choices by run of layers.
+        legal: Columns that respect order and uncuttable layers.
+        room_bytes: What each leaves for activations and workspace [bytes].
+    """
+
+    def __init__(
+        self, setting: Setting, layers_per_stage: Sequence[int] | None = None
+    ) -> None:
+        self.setting = setting
+        self.fronts = Fronts(setting)
+        self.legal = _legal(setting, layers_per_stage)
+        parameters = _parameters(setting)
+        self.room_bytes = _room_bytes(setting, parameters)
+        self._needs: dict[bool, tuple[Floats, Ints, Ints]] = {}
+        self._parameters = parameters
+
+    def without_choice(self, *, full: bool) -> Columns:
+        """Columns in which all or none of the layers are recomputed.
+
+        Args:
+            full: All that may be; else none.
+
+        Returns:
+            The columns that fit so.
+        """
+        extra_s, needed = self._all_or_none(full)
+        allowed = self.legal & (needed <= self.room_bytes)
+        return self._columns(allowed, np.broadcast_to(extra_s, allowed.shape))
+
+    def quick(self) -> Columns:
+        """Columns with no recompute where that fits, else with full recompute."""
+        none_s, none_needed = self._all_or_none(False)
+        full_s, full_needed = self._all_or_none(True)
+        without = none_needed <= self.room_bytes
+        allowed = self.legal & (without | (full_needed <= self.room_bytes))
+        return self._columns(allowed, np.where(without, none_s, full_s))
+
+    def optimistic(self) -> Columns:
+        """Columns without recompute that may fit with some; times only too low."""
+        allowed = self.legal & (self.room_bytes >= 0)
+        return self._columns(allowed, np.zeros(allowed.shape))
+
+    def exact(self, among: Columns) -> Columns:
+        """Columns with the recompute choice that fits and adds least time.
+
+        Args:
+            among: Columns to look at; the others are ruled out.
+
+        Returns:
+            The columns that fit.
+        """
+        extra_s = np.zeros(self.legal.shape)
+        fits = np.zeros_like(self.legal)
+        _, needed = self._all_or_none(False)
+        without = needed <= self.room_bytes
+        where = zip(
+            among.stage.tolist(), among.first.tolist(), among.last.tolist(), strict=True
+        )
+        for stage, first, last in where:
+            if without[stage, first, last]:
+                fits[stage, first, last] = True
+            elif (choice := self.choice(stage, first, last)) is not None:
+                fits[stage, first, last] = True
+                extra_s[stage, first, last] = choice.extra_s
+        return self._columns(fits, extra_s)
+
+    def choice(self, stage: int, first: int, last: int) -> Choice | None:
+        """The recompute choice of one column.
+
+        Args:
+            stage: From 0.
+            first: Index of its first layer.
+            last: Index of its last layer.
+
+        Returns:
+            The one that fits and adds least time; None if none fits.
+        """
+        in_flight = self.setting.in_flight[stage]
+        room_bytes = int(self.room_bytes[stage, first, last])
+        return self.fronts.cheapest(first, last, in_flight, room_bytes)
+
+    def recompute_of(self, cut: Cut) -> Recompute | None:
+        """The recompute choice of every stage of a cut.
+
+        Args:
+            cut: First and last layer of every stage.
+
+        Returns:
+            Recomputed layers of every stage; None if a stage does not fit.
+        """
+        chosen = []
+        for stage, (first, last) in enumerate(cut):
+            choice = self.choice(stage, first, last)
+            if choice is None:
+                return None
+            chosen.append(choice.layers())
+        return tuple(chosen)
+
+    def lacking_bytes(self) -> Ints:
+        """By how much each column misses its card with the leanest choice.
+
+        Returns:
+            Missing bytes [stage, first, last], below 0 where room is left; a huge
+            number where the column is not legal.
+        """
+        lacking = np.full(self.legal.shape, np.iinfo(np.int64).max // 4)
+        for stage, first, last in np.argwhere(self.legal).tolist():
+            in_flight = self.setting.in_flight[stage]
+            front = self.fronts.front(first, last)
+            needed = min(choice.needed_bytes(in_flight) for choice in front)
+            lacking[stage, first, last] = needed - self.room_bytes[stage, first, last]
+        return lacking
+
+    def _all_or_none(self, full: bool) -> tuple[Floats, Ints]:
+        """Extra time [first, last] and bytes [stage, first, last] of one choice."""
+        if full not in self._needs:
+            self._needs[full] = _walk(self.setting, full)
+        extra_s, kept, highest = self._needs[full]
+        in_flight = np.array(self.setting.in_flight)[:, None, None]
+        return extra_s, (in_flight - 1) * kept + highest
+
+    def _columns(self, allowed: Flags, extra_s: Floats) -> Columns:
+        """List the allowed columns, sorted by stage, last and first layer."""
+        setting = self.setting
+        stage, last, first = np.nonzero(allowed.swapaxes(1, 2))
+        speed = np.array([device.speed for device in setting.cluster.devices])[stage]
+        rate_s = [setting.optimizer_s(s, 1) for s in range(setting.num_stages)]
+        fixed_s = setting.profile.device.step_overhead_s
+        forward_s = _run_sums([layer.forward_s for layer in setting.layers])
+        backward_s = _run_sums([layer.backward_s for layer in setting.layers])
+        in_all_s = backward_s[first, last] + extra_s[stage, first, last]
+        indices = range(len(setting.layers))
+        transfer_s = setting.cluster.link.transfer_s
+        sends_s = [transfer_s(setting.output_bytes(index)) for index in indices]
+        returns_s = [transfer_s(setting.input_bytes(index)) for index in indices]
+        return Columns(
+            stage=stage,
+            first=first,
+            last=last,
+            forward_s=(forward_s[first, last] + fixed_s) / speed,
+            backward_s=(in_all_s + fixed_s) / speed,
+            send_forward_s=np.array(sends_s)[last],
+            send_backward_s=np.array(returns_s)[first],
+            optimizer_s=self._parameters[first, last] * np.array(rate_s)[stage],
+        )
+
+
+def _run_sums(values: Sequence[float]) -> NDArray[np.float64]:
+    """Sum of every run of layers [first, last]."""
+    ends = np.concatenate([[0.0], np.cumsum(values)])
+    sums: Floats = np.maximum(ends[None, 1:] - ends[:-1, None], 0.0)
+    return sums
+
+
+def _legal(setting: Setting, layers_per_stage: Sequence[int] | None) -> Flags:
+    count, num_stages = len(setting.layers), setting.num_stages
+    legal = np.zeros((num_stages, count, count), dtype=bool)
+    if layers_per_stage is not None:
+        begin = 0
+        for stage, own in enumerate(layers_per_stage):
+            legal[stage, begin, begin + own - 1] = True
+            begin += own
+        return legal
+    gaps = (True, *setting.profile.legal_cuts(), True)
+    for stage in range(num_stages):
+        firsts = [0] if stage == 0 else range(stage, count)
+        is_final = stage == num_stages - 1
+        for first in firsts:
+            if gaps[first]:
+                lasts = [count - 1] if is_final else range(first, count - 1)
+                for last in lasts:
+                    legal[stage, first, last] = gaps[last + 1]
+    return legal
+
+
+def _parameters(setting: Setting) -> Ints:
+    """Parameters of every run of layers [first, last]."""
+    layers = setting.layers
+    ends = np.concatenate(
+        [[0], np.cumsum([layer.num_parameters for layer in layers], dtype=np.int64)]
+    )
+    parameters: Ints = ends[None, 1:] - ends[:-1, None]
+    tied = {name for pair in setting.profile.ties for name in pair}
+    places = [i for i, layer in enumerate(layers) if layer.name in tied]
+    if not places:
+        return parameters
+    # What is shared depends only on which tied layers a run holds.
+    for first in range(places[-1] + 1):
+        for last in range(max(first, places[0]), len(layers)):
+            inside = [layers[i] for i in places if first <= i <= last]
+            if len(inside) > 1:
+                shared = shared_parameters(inside, setting.profile.ties)
+                parameters[first, last] -= shared
+    return parameters
+
+
+def _room_bytes(setting: Setting, parameters: Ints) -> Ints:
+    """What is left for activations and workspace [stage, first, last]."""
+    indices = range(len(setting.layers))
+    buffers = np.array(
+        [
+            [
+                communication_bytes(
+                    num_microbatches=setting.num_microbatches,
+                    input_bytes=setting.input_bytes(first),
+                    output_bytes=setting.output_bytes(last),
+                )
+                for last in indices
+            ]
+            for first in indices
+        ],
+        dtype=np.int64,
+    )
+    static = parameters * setting.optimizer.bytes_per_parameter + buffers
+    budgets = [device.budget_bytes for device in setting.cluster.devices]
+    return np.array(budgets, dtype=np.int64)[:, None, None] - static
+
+
+def _walk(setting: Setting, full: bool) -> tuple[Floats, Ints, Ints]:
+    """Extra time, kept and highest bytes of every run of layers [first, last]."""
+    layers = setting.layers
+    again = [full and setting.may_recompute(i) for i in range(len(layers))]
+    kept = [kept_bytes(x, a) for x, a in zip(layers, again, strict=True)]
+    peaks = [layer_peak_bytes(x, a) for x, a in zip(layers, again, strict=True)]
+    extra_s = _run_sums(
+        [x.forward_s if a else 0.0 for x, a in zip(layers, again, strict=True)]
+    )
+    kept_sums = np.zeros((len(layers), len(layers)), dtype=np.int64)
+    highest_levels = np.zeros_like(kept_sums)
+    for first in range(len(layers)):
+        level = highest = 0
+        for last in range(first, len(layers)):
+            highest = max(highest, level + peaks[last], level + kept[last])
+            level += kept[last]
+            kept_sums[first, last] = level
+            highest_levels[first, last] = highest
+    return extra_s, kept_sums, highest_levels

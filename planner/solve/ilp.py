@@ -1,0 +1,173 @@
+"""The best cut as an integer linear program, in column form.
+
+    use[s, i, j]    1 if stage s runs from layer i to layer j, else 0
+    forward_s ..    times of stage s: sums over its columns
+    makespan        at least as long as every known path
+    optimizer       at least as long as every stage's optimizer step
+
+    minimise  makespan + optimizer
+
+The columns that are used form a chain from gap to gap: as many end in a gap as
+begin there. Times are divided by the step time of a known plan, so that all
+coefficients are near 1. HiGHS solves it; CBC, which comes with PuLP, where HiGHS
+is missing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from planner.solve.columns import Columns
+from planner.solve.paths import Path
+from planner.solve.setting import Cut
+
+# Larger differences of step times are told apart; smaller ones are rounding.
+TOLERANCE = 1e-7
+
+
+class Proposal(NamedTuple):
+    """What the solver says.
+
+    Attributes:
+        cut: The best cut that it found; empty if none.
+        bound_s: No cut is quicker, as far as the known paths tell [s].
+        proven: Whether the cut is the best for the known paths.
+    """
+
+    cut: Cut
+    bound_s: float
+    proven: bool
+
+
+def propose(
+    columns: Columns,
+    paths: Sequence[Path],
+    size: tuple[int, int],
+    *,
+    scale_s: float,
+    time_limit_s: float,
+    solver: str = "auto",
+) -> Proposal:
+    """Find the cut whose longest known path and slowest optimizer are shortest.
+
+    Args:
+        columns: What may be used.
+        paths: Lower bounds of the makespan.
+        size: Number of stages and of layers.
+        scale_s: Step time of a known plan [s].
+        time_limit_s: When to give up [s].
+        solver: `highs`, `cbc` or `auto`: the first that works.
+
+    Returns:
+        The cut, and what is proven.
+    """
+    import pulp  # only now: it takes half a second
+
+    problem = pulp.LpProblem("best_cut", pulp.LpMinimize)
+    keys = list(
+        zip(
+            columns.stage.tolist(),
+            columns.first.tolist(),
+            columns.last.tolist(),
+            strict=True,
+        )
+    )
+    use = {
+        (s, i, j): problem.add_variable(f"use_{s}_{i}_{j}", 0, 1, pulp.LpInteger)
+        for s, i, j in keys
+    }
+    _add_chain(pulp, problem, use, size)
+    makespan = problem.add_variable("makespan", 0, None, pulp.LpContinuous)
+    optimizer = problem.add_variable("optimizer", 0, None, pulp.LpContinuous)
+    problem.setObjective(makespan + optimizer)
+    stage_times = _add_stage_times(pulp, problem, use, columns, size[0], scale_s)
+    for s, optimizer_s in enumerate(stage_times.pop()):
+        problem += optimizer >= optimizer_s, f"optimizer_covers_stage_{s}"
+    for number, path in enumerate(paths):
+        length = pulp.lpSum(
+            count * time
+            for counts, times in zip(path, stage_times, strict=True)
+            for count, time in zip(counts, times, strict=True)
+            if count
+        )
+        problem += makespan >= length, f"path_{number}"
+
+    problem.solve(_solver(pulp, solver, time_limit_s))
+    # `status` says Optimal for any plan found before the time limit, proven or
+    # not; only `sol_status` tells the two apart.
+    proven = problem.sol_status == pulp.LpSolutionOptimal
+    if not proven and problem.sol_status != pulp.LpSolutionIntegerFeasible:
+        return Proposal((), 0.0, False)
+    chosen = [
+        max((key for key in keys if key[0] == s), key=lambda key: use[key].value() or 0)
+        for s in range(size[0])
+    ]
+    cut = tuple((first, last) for _, first, last in chosen)
+    return Proposal(cut, _bound(problem, proven) * scale_s, proven)
+
+
+def _add_chain(
+    pulp: Any, problem: Any, use: dict[tuple[int, int, int], Any], size: tuple[int, int]
+) -> None:
+    """One column a stage, each beginning in the gap where the one before ends."""
+    ending: dict[tuple[int, int], list[Any]] = {}
+    beginning: dict[tuple[int, int], list[Any]] = {}
+    for (s, i, j), variable in use.items():
+        beginning.setdefault((s, i), []).append(variable)
+        ending.setdefault((s + 1, j + 1), []).append(variable)
+    problem += pulp.lpSum(beginning[0, 0]) == 1, "begins_at_layer_0"
+    for s, gap in sorted({*beginning, *ending} - {(0, 0), size}):
+        arrive = pulp.lpSum(ending.get((s, gap), []))
+        leave = pulp.lpSum(beginning.get((s, gap), []))
+        problem += arrive == leave, f"stage_{s}_begins_at_layer_{gap}"
+
+
+def _add_stage_times(
+    pulp: Any,
+    problem: Any,
+    use: dict[tuple[int, int, int], Any],
+    columns: Columns,
+    num_stages: int,
+    scale_s: float,
+) -> list[list[Any]]:
+    """Variables for the times of every stage, each a sum over its columns."""
+    variables = list(use.values())
+    of_stage = [(columns.stage == s).nonzero()[0].tolist() for s in range(num_stages)]
+    parts = {
+        "forward": columns.forward_s,
+        "backward": columns.backward_s,
+        "send_forward": columns.send_forward_s,
+        "send_backward": columns.send_backward_s,
+        "optimizer": columns.optimizer_s,
+    }
+    times = []
+    for name, values_s in parts.items():
+        scaled = (values_s / scale_s).tolist()
+        row = []
+        for s, indices in enumerate(of_stage):
+            time = problem.add_variable(f"{name}_{s}", 0, None, pulp.LpContinuous)
+            total = pulp.LpAffineExpression(
+                [(variables[i], scaled[i]) for i in indices if scaled[i]]
+            )
+            problem += time == total, f"{name}_of_stage_{s}"
+            row.append(time)
+        times.append(row)
+    return times
+
+
+def _bound(problem: Any, proven: bool) -> float:
+    """The solver's lower bound of the objective; 0 if it does not tell."""
+    if proven:
+        return float(problem.objective.value())
+    model = getattr(problem, "solverModel", None)
+    if model is None or not hasattr(model, "getInfo"):
+        return 0.0
+    bound = float(model.getInfo().mip_dual_bound)
+    return bound if 0.0 < bound < float("inf") else 0.0
+
+
+def _solver(pulp: Any, name: str, time_limit_s: float) -> Any:
+    options = {"msg": False, "timeLimit": time_limit_s, "gapRel": TOLERANCE / 10}
+    highs = pulp.HiGHS(threads=1, **options)
+    if name == "highs" or (name == "auto" and highs.available()):
+        return highs
+    return pulp.PULP_CBC_CMD(threads=1, **options)

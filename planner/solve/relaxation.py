@@ -1,0 +1,181 @@
+"""Quick lower bounds, and the columns that they rule out.
+
+A path is a sum over stages, so the cut that makes one path shortest is itself a
+shortest way from the first gap between layers to the last, found by dynamic
+programming. That is a lower bound of the makespan of every cut, and the best
+cut through one column is a bound for every plan with that column. Columns whose
+bound exceeds the step time of a known plan are dropped, for each path in turn.
+
+Dropping at a step time that no plan is known for tells as much: if no cut is
+left, no plan is that quick; if some is, it is worth simulating. So the bound and
+the best plan are driven towards each other by bisection.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from planner.solve.columns import Columns, Floats, Ints
+from planner.solve.paths import Path
+from planner.solve.setting import Cut
+
+# Sums in another order differ by rounding; nothing is dropped for that.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """Shortest ways from gap to gap for one cost of the columns.
+
+    Attributes:
+        length_s: Of the shortest chain of columns [s]; infinite if there is none.
+        through_s: Of the shortest chain through each column [column], in s.
+        cut: The shortest chain; empty if there is none.
+    """
+
+    length_s: float
+    through_s: Floats
+    cut: Cut
+
+
+def path_cost(columns: Columns, path: Path | Sequence[Floats]) -> Floats:
+    """What each column contributes to a path.
+
+    Args:
+        columns: Any columns.
+        path: Counts per stage; fractions are those of a mean of paths.
+
+    Returns:
+        The cost of each column [column], in s.
+    """
+    forwards, backwards, sends_forward, sends_backward = (
+        np.asarray(counts)[columns.stage] for counts in path
+    )
+    cost: Floats = (
+        forwards * columns.forward_s
+        + backwards * columns.backward_s
+        + sends_forward * columns.send_forward_s
+        + sends_backward * columns.send_backward_s
+    )
+    return cost
+
+
+def shortest_chains(
+    columns: Columns, cost: Floats, num_stages: int, num_layers: int
+) -> Chains:
+    """Find the cheapest cut, and the cheapest through each column.
+
+    Args:
+        columns: What may be used.
+        cost: Of each column [column], not negative.
+        num_stages: Every one gets one column.
+        num_layers: Every one is covered once.
+
+    Returns:
+        Lengths and the cut.
+    """
+    ahead = np.full((num_stages + 1, num_layers + 1), np.inf)
+    behind = np.full((num_stages + 1, num_layers + 1), np.inf)
+    ahead[0, 0] = behind[num_stages, num_layers] = 0.0
+    ends = np.searchsorted(columns.stage, np.arange(num_stages + 1))
+    parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+    for stage, part in enumerate(parts):
+        reach = ahead[stage, columns.first[part]] + cost[part]
+        np.minimum.at(ahead[stage + 1], columns.last[part] + 1, reach)
+    for stage in reversed(range(num_stages)):
+        part = parts[stage]
+        reach = behind[stage + 1, columns.last[part] + 1] + cost[part]
+        np.minimum.at(behind[stage], columns.first[part], reach)
+    through_s = (
+        ahead[columns.stage, columns.first]
+        + cost
+        + behind[columns.stage + 1, columns.last + 1]
+    )
+    length_s = float(ahead[num_stages, num_layers])
+    if not np.isfinite(length_s):
+        return Chains(length_s=length_s, through_s=through_s, cut=())
+    return Chains(
+        length_s=length_s,
+        through_s=through_s,
+        cut=_walk_back(columns, cost, ahead, parts),
+    )
+
+
+def _walk_back(
+    columns: Columns, cost: Floats, ahead: Floats, parts: Sequence[slice]
+) -> Cut:
+    cut: list[tuple[int, int]] = []
+    gap = ahead.shape[1] - 1
+    for stage in reversed(range(len(parts))):
+        begin = parts[stage].start
+        ending: Ints = begin + np.flatnonzero(columns.last[parts[stage]] == gap - 1)
+        reach = ahead[stage, columns.first[ending]] + cost[ending]
+        chosen = int(ending[reach.argmin()])
+        gap = int(columns.first[chosen])
+        cut.append((gap, int(columns.last[chosen])))
+    return tuple(reversed(cut))
+
+
+def quicker_than(
+    columns: Columns,
+    paths: Sequence[Path],
+    limit_s: float,
+    num_stages: int,
+    num_layers: int,
+) -> Columns:
+    """Drop every column that no plan of at most some step time can hold.
+
+    Args:
+        columns: What may be used.
+        paths: Lower bounds of the makespan.
+        limit_s: The step time [s].
+        num_stages: Every one gets one column.
+        num_layers: Every one is covered once.
+
+    Returns:
+        What is left; empty if there is proof that no plan is that quick.
+    """
+    limit_s *= 1 + _ROUNDING
+    slowest_s = columns.optimizer_s
+    for path in paths:
+        if not len(columns):
+            break
+        cost = path_cost(columns, path)
+        chains = shortest_chains(columns, cost, num_stages, num_layers)
+        # The slowest optimizer is at least the column's own.
+        keep = chains.through_s + slowest_s <= limit_s
+        if not keep.all():
+            columns = columns.where(keep)
+            slowest_s = columns.optimizer_s
+    return columns
+
+
+def step_bound_s(columns: Columns, paths: Sequence[Path], cut: Cut) -> float:
+    """Longest path and slowest optimizer of a cut.
+
+    Args:
+        columns: Among which the cut's are.
+        paths: Lower bounds of the makespan.
+        cut: First and last layer of every stage.
+
+    Returns:
+        A lower bound of its step time [s].
+    """
+    key = {
+        (stage, first, last): index
+        for index, (stage, first, last) in enumerate(
+            zip(
+                columns.stage.tolist(),
+                columns.first.tolist(),
+                columns.last.tolist(),
+                strict=True,
+            )
+        )
+    }
+    mask = np.zeros(len(columns), dtype=bool)
+    mask[[key[stage, first, last] for stage, (first, last) in enumerate(cut)]] = True
+    own = columns.where(mask)
+    lengths = [float(path_cost(own, path).sum()) for path in paths]
+    return max(lengths) + float(own.optimizer_s.max())

@@ -1,0 +1,210 @@
+"""The search for the best cut of one setting: ILP proposes, simulator judges.
+
+1. Simulate promising cuts, keep the paths that decided them (`paths`), and drop
+   the columns that cannot beat the best of them (`relaxation`).
+2. Let the ILP find the cut that is best as far as the paths tell (`ilp`),
+   simulate it, add the path that decides it, and repeat.
+
+The ILP's value is a lower bound for all cuts, the simulator's an upper bound for
+the best. Each round either improves one of them or ends with both equal.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.solve.columns import Columns, ColumnTables
+from planner.solve.ilp import TOLERANCE, propose
+from planner.solve.paths import Path, first_paths, path_of
+from planner.solve.relaxation import (
+    path_cost,
+    quicker_than,
+    shortest_chains,
+    step_bound_s,
+)
+from planner.solve.setting import Candidate, Cut, Setting, judge
+
+_NUM_BISECTIONS = 24
+# Bisection ends when bound and best plan are this close; the ILP does the rest.
+_CLOSE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the search of one setting ends with.
+
+    Attributes:
+        best: The quickest plan known, if any: found here or given.
+        bound_s: No plan of this setting is quicker than this or `best` [s];
+            infinite if none fits.
+        num_candidates: How many cuts were simulated.
+    """
+
+    best: Candidate | None
+    bound_s: float
+    num_candidates: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """What the rounds of one search share."""
+
+    tables: ColumnTables
+    deadline: float
+    best: Candidate | None
+    paths: list[Path]
+    judged: set[Cut] = field(default_factory=set)
+
+    @property
+    def limit_s(self) -> float:
+        return self.best.step_s if self.best else float("inf")
+
+    @property
+    def target_s(self) -> float:
+        """What a plan must reach to count as quicker."""
+        return self.limit_s * (1 - TOLERANCE)
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    @property
+    def size(self) -> tuple[int, int]:
+        setting = self.tables.setting
+        return setting.num_stages, len(setting.layers)
+
+    def judge(self, cut: Cut) -> bool:
+        """Simulate a cut; tell whether that brought a new path."""
+        recompute = None if cut in self.judged else self.tables.recompute_of(cut)
+        if recompute is None:
+            return False
+        self.judged.add(cut)
+        found = judge(self.tables.setting, cut, recompute)
+        if found.fits and found.step_s < self.target_s:
+            self.best = found
+        path = path_of(found.timeline.critical_path, len(cut))
+        if path in self.paths:
+            return False
+        self.paths.append(path)
+        return True
+
+    def quicker(self, columns: Columns, limit_s: float) -> Columns:
+        """Drop the columns that no plan of at most `limit_s` can hold."""
+        return quicker_than(columns, self.paths, limit_s, *self.size)
+
+
+def search(
+    setting: Setting,
+    *,
+    known: Candidate | None = None,
+    deadline: float = float("inf"),
+    layers_per_stage: Sequence[int] | None = None,
+) -> Found:
+    """Find the quickest plan of one setting that fits.
+
+    Args:
+        setting: All that is decided outside the cut.
+        known: A plan to beat, of any setting.
+        deadline: When to stop, on the clock of `time.monotonic` [s].
+        layers_per_stage: A cut to take as it is; None to search.
+
+    Returns:
+        The plan and what is proven about it.
+    """
+    tables = ColumnTables(setting, layers_per_stage)
+    paths = first_paths(setting.actions, setting.num_stages)
+    state = _State(tables=tables, deadline=deadline, best=known, paths=paths)
+    if setting.recompute == "auto":
+        _tighten(state, tables.quick())
+        columns, bound_s = _tighten(state, tables.optimistic())
+        columns, exact_bound_s = _tighten(state, tables.exact(columns))
+        exact_bound_s = max(bound_s, exact_bound_s)
+    else:
+        columns = tables.without_choice(full=setting.recompute == "full")
+        columns, bound_s = _tighten(state, columns)
+        exact_bound_s = bound_s
+    exact_bound_s = _prove(state, columns, exact_bound_s)
+    if tables.fronts.exact:
+        bound_s = exact_bound_s
+    return Found(
+        best=state.best,
+        bound_s=min(bound_s, state.limit_s),
+        num_candidates=len(state.judged),
+    )
+
+
+def _tighten(state: _State, columns: Columns) -> tuple[Columns, float]:
+    """Drive the bound and the best plan towards each other by bisection.
+
+    Returns:
+        The columns of plans that could beat the best one, and a lower bound for
+        all plans of `columns`, at most the best plan's step time [s].
+    """
+    columns = state.quicker(columns, state.limit_s)
+    low_s = tried_s = _lowest_s(state, columns)
+    high_s = state.limit_s
+    if not np.isfinite(low_s):
+        return columns, state.limit_s
+    for _ in range(_NUM_BISECTIONS):
+        middle_s = tried_s * 2 if np.isinf(high_s) else (tried_s + high_s) / 2
+        if high_s - tried_s < _CLOSE * high_s or state.out_of_time:
+            break
+        left = state.quicker(columns, middle_s)
+        cuts = _likely_cuts(state, left)
+        if not cuts:
+            low_s = tried_s = middle_s
+            continue
+        for cut in cuts:
+            state.judge(cut)
+        reached_s = min(step_bound_s(left, state.paths, cut) for cut in cuts)
+        if reached_s <= middle_s:
+            high_s = min(high_s, reached_s)
+        else:
+            tried_s = middle_s
+        high_s = min(high_s, state.limit_s)
+    columns = state.quicker(columns, state.target_s)
+    if not len(columns):
+        return columns, state.limit_s
+    return columns, min(low_s, state.limit_s)
+
+
+def _lowest_s(state: _State, columns: Columns) -> float:
+    """The largest of the bounds of single paths [s]."""
+    return max(
+        shortest_chains(columns, path_cost(columns, path), *state.size).length_s
+        for path in state.paths
+    )
+
+
+def _likely_cuts(state: _State, columns: Columns) -> list[Cut]:
+    """Cuts worth simulating: best for the mean of all paths, and most even."""
+    mean = np.mean(np.array(state.paths, dtype=float), axis=0)
+    unevenness = (columns.forward_s + columns.backward_s) ** 2
+    costs = (path_cost(columns, mean), unevenness)
+    chains = (shortest_chains(columns, cost, *state.size) for cost in costs)
+    return [chain.cut for chain in chains if chain.cut]
+
+
+def _prove(state: _State, columns: Columns, bound_s: float) -> float:
+    """Let the ILP propose until it has nothing better; return the bound [s]."""
+    while bound_s < state.target_s and not state.out_of_time:
+        columns = state.quicker(columns, state.target_s)
+        if not _likely_cuts(state, columns):
+            return state.limit_s
+        proposal = propose(
+            columns,
+            state.paths,
+            state.size,
+            scale_s=state.limit_s,
+            time_limit_s=max(state.deadline - time.monotonic(), 0.1),
+        )
+        value_s = proposal.bound_s
+        if proposal.proven:
+            # The same number without the solver's rounding.
+            value_s = step_bound_s(columns, state.paths, proposal.cut)
+        bound_s = max(bound_s, min(value_s, state.limit_s))
+        if not proposal.cut or not state.judge(proposal.cut):
+            break
+    return bound_s
