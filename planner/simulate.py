@@ -60,19 +60,40 @@ class Timeline:
     """When all actions of one step run.
 
     Attributes:
-        spans: Every action, each device's in order.
-        num_devices: How many rows the schedule has.
-        makespan_s: First F to last B or W [s].
+        actions: Of every device, in order.
+        starts_s: When each of them starts, since the first F [s].
+        ends_s: When each of them ends, since the first F [s].
         busy_s: Time in actions, per device [s].
         critical_path: Actions that waited for one another from start to end: the
             makespan is their durations and the transfers between them.
     """
 
-    spans: tuple[Span, ...]
-    num_devices: int
-    makespan_s: float
+    actions: Actions
+    starts_s: tuple[tuple[float, ...], ...]
+    ends_s: tuple[tuple[float, ...], ...]
     busy_s: tuple[float, ...]
     critical_path: tuple[Action, ...]
+
+    @property
+    def num_devices(self) -> int:
+        """How many rows the schedule has."""
+        return len(self.actions)
+
+    @property
+    def makespan_s(self) -> float:
+        """First F to last B or W [s]."""
+        return max((row[-1] for row in self.ends_s if row), default=0.0)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Every action, device by device, each device's in order."""
+        return tuple(
+            Span(device=device, action=action, start_s=start_s, end_s=end_s)
+            for device, row in enumerate(self.actions)
+            for action, start_s, end_s in zip(
+                row, self.starts_s[device], self.ends_s[device], strict=True
+            )
+        )
 
     @property
     def busy_fraction(self) -> tuple[float, ...]:
@@ -107,14 +128,13 @@ def simulate(actions: Actions, times: Sequence[StageTimes]) -> Timeline:
     ready = list(range(len(actions)))
     while ready:
         ready.extend(run.advance(ready.pop()))
-    spans = tuple(span for row in run.spans for span in row)
-    if len(spans) < sum(map(len, actions)):
+    if any(len(ends) < len(row) for ends, row in zip(run.ends, actions, strict=True)):
         msg = "the devices wait for each other for ever"
         raise ValueError(msg)
     return Timeline(
-        spans=spans,
-        num_devices=len(actions),
-        makespan_s=max((span.end_s for span in spans), default=0.0),
+        actions=actions,
+        starts_s=tuple(map(tuple, run.starts)),
+        ends_s=tuple(map(tuple, run.ends)),
         busy_s=tuple(run.busy_s),
         critical_path=run.critical_path(),
     )
@@ -123,14 +143,15 @@ def simulate(actions: Actions, times: Sequence[StageTimes]) -> Timeline:
 class _Run:
     """The state of one simulation.
 
-    A message is the output or the input gradient of one stage for one
-    microbatch, numbered `2 * (stage * num_microbatches + microbatch)`, plus 1
-    for a gradient. Each has one receiver.
+    A message is the output (0) or the input gradient (1) of one stage for one
+    microbatch, numbered `2 * (stage * num_microbatches + microbatch)` plus 0 or
+    1. Each has one receiver. Tuples and lists, no objects: this is the innermost
+    loop of the search.
     """
 
     def __init__(self, actions: Actions, times: Sequence[StageTimes]) -> None:
         self.actions = actions
-        self.num_stages = len(times)
+        self.last_stage = last = len(times) - 1
         self.num_microbatches = num_microbatches_of(actions)
         home = {action.stage: d for d, row in enumerate(actions) for action in row}
         self.duration_s = [
@@ -142,7 +163,6 @@ class _Run:
             }
             for time in times
         ]
-        last = self.num_stages - 1
         self.send_s = [
             (
                 time.send_forward_s if s < last and home[s] != home[s + 1] else 0.0,
@@ -150,65 +170,67 @@ class _Run:
             )
             for s, time in enumerate(times)
         ]
-        self.spans: list[list[Span]] = [[] for _ in actions]
-        # Per span, whom it waited for: another span, or None for the start.
-        self.causes: dict[Action, Action | None] = {}
+        self.starts: list[list[float]] = [[] for _ in actions]
+        self.ends: list[list[float]] = [[] for _ in actions]
+        # Whom each action waited for: the device and position of another action,
+        # or None if it waited for the one before it on its own device.
+        self.senders: list[list[tuple[int, int] | None]] = [[] for _ in actions]
         self.busy_s = [0.0] * len(actions)
-        self.arrivals: dict[int, tuple[float, Action, int]] = {}
+        # By message: when it arrives, and the device and position of its maker.
+        self.arrivals: dict[int, tuple[float, tuple[int, int]]] = {}
         self.waiting: dict[int, int] = {}
-
-    def _needed(self, action: Action) -> int | None:
-        """The message an action waits for, if it comes from another stage."""
-        if action.kind == "F" and action.stage > 0:
-            sender, is_gradient = action.stage - 1, 0
-        elif action.kind in "BI" and action.stage < self.num_stages - 1:
-            sender, is_gradient = action.stage + 1, 1
-        else:
-            return None
-        number = sender * self.num_microbatches + action.microbatch
-        return 2 * number + is_gradient
 
     def advance(self, device: int) -> list[int]:
         """Run a device until it must wait; return the devices that it woke."""
         woken = []
-        spans = self.spans[device]
-        now_s, before = (spans[-1].end_s, spans[-1].action) if spans else (0.0, None)
-        for action in self.actions[device][len(spans) :]:
-            start_s, cause = now_s, before
-            needed = self._needed(action)
-            if needed is not None:
-                if needed not in self.arrivals:
+        starts, ends, senders = (
+            self.starts[device],
+            self.ends[device],
+            self.senders[device],
+        )
+        arrivals, last_stage = self.arrivals, self.last_stage
+        row = self.actions[device]
+        now_s = ends[-1] if ends else 0.0
+        for position in range(len(ends), len(row)):
+            action = row[position]
+            stage, kind = action.stage, action.kind
+            is_gradient = 0 if kind == "F" else 1
+            sender = stage + 1 if is_gradient else stage - 1
+            maker = None
+            if kind != "W" and 0 <= sender <= last_stage:
+                number = sender * self.num_microbatches + action.microbatch
+                needed = 2 * number + is_gradient
+                if needed not in arrivals:
                     self.waiting[needed] = device
                     break
-                arrival_s, sender, _ = self.arrivals[needed]
-                if arrival_s > start_s:
-                    start_s, cause = arrival_s, sender
-            duration_s = self.duration_s[action.stage][action.kind]
-            now_s, before = start_s + duration_s, action
-            span = Span(device=device, action=action, start_s=start_s, end_s=now_s)
-            spans.append(span)
-            self.causes[action] = cause
+                arrival_s, made_at = arrivals[needed]
+                if arrival_s > now_s:
+                    now_s, maker = arrival_s, made_at
+            duration_s = self.duration_s[stage][kind]
+            starts.append(now_s)
+            now_s += duration_s
+            ends.append(now_s)
+            senders.append(maker)
             self.busy_s[device] += duration_s
-            if action.kind != "W":
-                is_gradient = int(action.kind != "F")
-                number = action.stage * self.num_microbatches + action.microbatch
+            if kind != "W":
+                number = stage * self.num_microbatches + action.microbatch
                 made = 2 * number + is_gradient
-                arrival_s = now_s + self.send_s[action.stage][is_gradient]
-                self.arrivals[made] = (arrival_s, action, device)
+                arrival_s = now_s + self.send_s[stage][is_gradient]
+                arrivals[made] = (arrival_s, (device, position))
                 if made in self.waiting:
                     woken.append(self.waiting.pop(made))
         return woken
 
     def critical_path(self) -> tuple[Action, ...]:
         """Walk back from the action that ends last."""
-        ends = [row[-1] for row in self.spans if row]
-        if not ends:
-            return ()
-        action: Action | None = max(ends, key=lambda span: span.end_s).action
+        ends_s = [ends[-1] if ends else -1.0 for ends in self.ends]
+        device = ends_s.index(max(ends_s))
+        position = len(self.ends[device]) - 1
         path = []
-        while action is not None:
-            path.append(action)
-            action = self.causes[action]
+        while position >= 0:
+            path.append(self.actions[device][position])
+            maker = self.senders[device][position]
+            device, position = maker or (device, position - 1)
         return tuple(reversed(path))
 
 

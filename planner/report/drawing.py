@@ -24,7 +24,7 @@ WIDE_IN = 9.0
 NARROW_IN = 4.2
 _FONT_PT = 9.0
 _PNG_DPI = 160
-_FONTS = ["DejaVu Sans", "sans-serif"]
+_FONT = "DejaVu Sans"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,8 @@ def set_finding(axes: Axes, finding: str) -> None:
         axes: Where it is drawn.
         finding: One sentence.
     """
-    # A bold letter is about 0.68 of its size wide; tick labels take the rest.
-    num_letters = int(axis_width_pt(axes) / (0.68 * (_FONT_PT + 1)))
+    # A bold letter is about 0.65 of its size wide; tick labels take the rest.
+    num_letters = int(axis_width_pt(axes) / (0.65 * (_FONT_PT + 1)))
     axes.set_title(
         textwrap.fill(finding, num_letters),
         loc="left",
@@ -143,7 +143,7 @@ def legend_below(axes: Axes, handles: Sequence[Artist]) -> None:
     figure = axes.get_figure(root=True)
     assert figure is not None
     below = ScaledTranslation(0, -34 / 72, figure.dpi_scale_trans)
-    longest_pt = 0.6 * _FONT_PT * max(len(str(h.get_label())) for h in handles) + 32
+    longest_pt = 0.56 * _FONT_PT * max(len(str(h.get_label())) for h in handles) + 28
     axes.legend(
         handles=handles,
         loc="upper left",
@@ -163,7 +163,7 @@ def legend_below(axes: Axes, handles: Sequence[Artist]) -> None:
 def _typography() -> Iterator[None]:
     settings: Any = {  # matplotlib wants literal keys, not a dict of text
         "font.size": _FONT_PT,
-        "font.family": _FONTS,
+        "font.family": _FONT,
         "svg.fonttype": "none",  # text stays text: small, searchable, selectable
         "svg.hashsalt": "planner",
         "hatch.linewidth": 0.7,
@@ -175,6 +175,8 @@ def _typography() -> Iterator[None]:
 def _drawn(picture: Picture, width_in: float, height_in: float) -> Figure:
     figure = Figure(figsize=(width_in, height_in), layout="constrained")
     picture.draw(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)  # or every file would be laid out anew
     return figure
 
 
@@ -194,13 +196,18 @@ def _svg(figure: Figure, prefix: str) -> str:
     """The `<svg>` element, its ids unlike any other figure's of the page."""
     buffer = io.StringIO()
     figure.savefig(
-        buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        buffer,
+        format="svg",
+        dpi=_PNG_DPI,  # of what is too much to be drawn as vectors
+        transparent=True,
+        metadata={"Date": None, "Creator": None},
     )
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{prefix}-', text)
     text = re.sub(r'(href="|url\()#', rf"\g<1>#{prefix}-", text)
+    text = text.replace(f"'{_FONT}'", f"'{_FONT}', Verdana, sans-serif")
     for color, variable in THEMED.items():
         text = text.replace(color, variable)
     return text

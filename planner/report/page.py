@@ -105,7 +105,9 @@ def step_of(source: ReportSource) -> Step:
         if source.measured:
             measured = measured_spans(source.plan, source.measured)
     except ValueError as error:
-        missing.append(f"No {'measured ' if predicted else ''}timeline: {error}.")
+        which = "measured timeline" if predicted else "timeline"
+        reason = str(error).splitlines()[0]  # a bad schedule is shown below its first
+        missing.append(f"No {which}: {reason}.")
     return Step(predicted=predicted, measured=measured, missing=tuple(missing))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from planner.plan import Plan, StagePrediction
 from planner.run_record import Measured
 from planner.schedule.actions import Actions, parse_action, parse_actions
+from planner.schedule.validate import validate_actions
 from planner.simulate import Span, StageTimes, simulate
 
 Spans = tuple[Span, ...]
@@ -20,17 +21,18 @@ def predicted_spans(plan: Plan) -> Spans:
         One span an action.
 
     Raises:
-        ValueError: The order is malformed, can never run, or splits B into I and
-            W, whose times a plan does not hold.
+        ValueError: The order is malformed or can never run (`validate_actions`), or
+            splits B into I and W, whose times a plan does not hold.
     """
     actions = parse_actions(plan.schedule.actions)
     if any(action.kind in "IW" for row in actions for action in row):
         msg = "the plan holds no times for I and W"
         raise ValueError(msg)
-    stages = {action.stage for row in actions for action in row}
-    if not stages or max(stages) >= plan.num_stages:
-        msg = f"its actions do not belong to the plan's {plan.num_stages} stages"
-        raise ValueError(msg)
+    validate_actions(
+        actions,
+        num_stages=plan.num_stages,
+        num_microbatches=plan.schedule.num_microbatches,
+    )
     times = [_stage_times(stage.predicted) for stage in plan.stages]
     return tuple(simulate(actions, times).spans)
 
@@ -43,11 +45,13 @@ def measured_spans(plan: Plan, measured: Measured) -> Spans:
         measured: What it measured.
 
     Returns:
-        One span an action; empty if the run recorded none.
+        One span an action; empty if any stage recorded none.
 
     Raises:
         ValueError: A recorded action is malformed.
     """
+    if not all(stage.spans for stage in measured.stages):
+        return ()
     device_of = devices_of_stages(parse_actions(plan.schedule.actions))
     spans = []
     for index, stage in enumerate(measured.stages):

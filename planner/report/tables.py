@@ -115,7 +115,7 @@ def baseline_rows(plan: Plan) -> tuple[TableRow, ...]:
                 ", ".join(map(str, row["layers"])),
                 format_seconds(row["step_s"]),
                 "-" if row["is_plan"] else _longer(row["step_s"], step_s),
-                "fits" if row["fits"] else "does not fit",
+                "yes" if row["fits"] else "no",
             ),
             is_marked=row["is_plan"],
         )

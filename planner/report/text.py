@@ -19,7 +19,7 @@ from planner.report.spans import Spans
 from planner.run_record import Measured
 from planner.units import format_bytes, format_seconds
 
-_BAR_LETTERS = 24
+_BAR_LETTERS = 16
 
 
 def balance_text(plan: Plan, measured: Measured | None = None) -> str:
@@ -32,23 +32,24 @@ def balance_text(plan: Plan, measured: Measured | None = None) -> str:
     Returns:
         Lines without a newline at the end; the bottleneck is marked with `<`.
     """
-    rows = [["stage", "device", "layers", "F", "B", "F + B", "", "memory", "capacity"]]
-    if measured:
-        rows[0] += ["measured F + B", "measured peak"]
     times_s = [stage_time_s(stage) for stage in plan.stages]
-    longest_s = max(times_s)
-    marked = bottleneck(measured_times_s(measured) if measured else times_s)
+    real_s = measured_times_s(measured) if measured else ()
+    marked = bottleneck(real_s or times_s) if plan.num_stages > 1 else None
+    rows = [["stage", "device", "layers", "F", "B", "F + B", ""]]
+    rows[0] += ["measured"] if measured else []
+    rows[0] += ["memory", "measured"] if measured else ["memory"]
+    rows[0] += ["capacity"]
     for stage, time_s in zip(plan.stages, times_s, strict=True):
-        row = _balance_row(
-            stage, time_s, longest_s, is_bottleneck=stage.index == marked
-        )
+        bar = _bar(time_s, max(times_s))
+        mark = " < bottleneck" if stage.index == marked else ""
+        row = [*_begin(stage), format_seconds(time_s), bar + mark]
         if measured:
-            real = measured.stages[stage.index]
-            row += [
-                format_seconds(real.forward_s + real.backward_s),
-                format_bytes(real.peak_bytes),
-            ]
-        rows.append(row)
+            row.append(format_seconds(real_s[stage.index]))
+        row.append(_memory(stage))
+        if measured:
+            row.append(format_bytes(measured.stages[stage.index].peak_bytes))
+        capacity = stage.predicted.capacity_bytes
+        rows.append([*row, format_bytes(capacity) if capacity else "-"])
     findings = [stage_times_finding(plan, measured), memory_finding(plan, measured)]
     return "\n".join([*_aligned(rows), "", *findings])
 
@@ -57,8 +58,8 @@ def timeline_text(spans: Spans, *, num_columns: int = 96, until_s: float = 0.0) 
     """One step to scale, one line a device.
 
     Each action begins with its name and fills its time with dashes, a bubble is
-    dots: `F0--F1--....B0------`. Where a letter stands for more time than an action
-    takes, the action that fills most of it is shown.
+    dots: `F0--F1--....B0------`. An action too short for its name shows only its
+    kind, and one shorter than half a letter may vanish.
 
     Args:
         spans: One span an action, at least one.
@@ -90,24 +91,23 @@ def timeline_text(spans: Spans, *, num_columns: int = 96, until_s: float = 0.0) 
     )
 
 
-def _balance_row(
-    stage: StagePlan, time_s: float, longest_s: float, *, is_bottleneck: bool
-) -> list[str]:
-    predicted = stage.predicted
-    bar = "#" * round(_BAR_LETTERS * time_s / longest_s) if longest_s else ""
-    capacity = predicted.capacity_bytes
+def _begin(stage: StagePlan) -> list[str]:
     return [
         str(stage.index),
         stage.device,
         str(len(stage.layers)),
-        format_seconds(predicted.forward_s),
-        format_seconds(predicted.backward_s),
-        format_seconds(time_s),
-        f"{bar} < bottleneck" if is_bottleneck else bar,
-        format_bytes(predicted.memory_bytes.total)
-        + ("" if fits(stage) else " too much"),
-        format_bytes(capacity) if capacity else "-",
+        format_seconds(stage.predicted.forward_s),
+        format_seconds(stage.predicted.backward_s),
     ]
+
+
+def _bar(time_s: float, longest_s: float) -> str:
+    return "#" * round(_BAR_LETTERS * time_s / longest_s) if longest_s else ""
+
+
+def _memory(stage: StagePlan) -> str:
+    need = format_bytes(stage.predicted.memory_bytes.total)
+    return need if fits(stage) else f"{need} too much"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -127,11 +127,14 @@ def _draw_bars(axes: Axes, kind: str, boxes: Sequence[_Box]) -> None:
         [(start, y - half), (end, y - half), (end, y + half), (start, y + half)]
         for start, end, y, _ in boxes
     ]
+    unit_pt = axis_width_pt(axes) / axes.get_xlim()[1]
+    thinnest_pt = unit_pt * min(end - start for start, end, _, _ in boxes)
     bars = PolyCollection(
         corners,
         facecolor=ACTION_COLORS[kind],
         edgecolor=PAPER,
-        linewidth=0.5,
+        # An edge parts bars of one colour, but would eat up a thin one.
+        linewidth=min(0.5, thinnest_pt / 6),
         label=ACTION_TITLES[kind],
     )
     bars.set_rasterized(len(boxes) > _MOST_VECTOR_BARS)

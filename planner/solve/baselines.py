@@ -14,8 +14,11 @@ is used: none where that fits, else full where the user allows it.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from planner.plan import Baseline
-from planner.solve.setting import Candidate, Cut, Setting, judge, parameters_of
+from planner.solve.columns import Floats
+from planner.solve.setting import Candidate, Cut, Setting, judge
 
 
 def baselines(setting: Setting) -> tuple[Baseline, ...]:
@@ -91,7 +94,8 @@ def even_cut(setting: Setting) -> Cut:
     weights = [0 if kind in ("embedding", "head") else 1 for kind in kinds]
     if sum(weights) < setting.num_stages:
         weights = [1] * len(weights)
-    return _best(setting, weights, power=2)
+    own = _stage_weights(setting, weights)
+    return _cheapest(own**2, setting.num_stages)
 
 
 def smallest_largest(setting: Setting, weights: Sequence[float]) -> Cut:
@@ -104,44 +108,52 @@ def smallest_largest(setting: Setting, weights: Sequence[float]) -> Cut:
     Returns:
         Among the legal cuts with the lightest heaviest stage, the most even one.
     """
-    return _best(setting, weights, power=None)
+    own = _stage_weights(setting, weights)
+    heaviest = _smallest_largest_weight(own, setting.num_stages)
+    own = np.where(own <= heaviest * (1 + 1e-9), own, np.inf)
+    return _cheapest(own**2, setting.num_stages)
 
 
-def _best(setting: Setting, weights: Sequence[float], *, power: int | None) -> Cut:
-    """Dynamic programming over (stage, gap); ties go to full earlier stages.
+def _stage_weights(setting: Setting, weights: Sequence[float]) -> Floats:
+    """Weight of every legal stage [first, last]; infinite where none is legal."""
+    gaps = np.array([True, *setting.profile.legal_cuts(), True])
+    ends = np.concatenate([[0.0], np.cumsum(weights)])
+    own = ends[None, 1:] - ends[:-1, None]
+    legal = np.triu(gaps[:-1, None] & gaps[None, 1:])
+    return np.where(legal, np.maximum(own, 0.0), np.inf)
 
-    Without a power a cut is judged by its heaviest stage first and the sum of
-    squares second, with it by the sum of powers alone.
-    """
-    count, num_stages = len(weights), setting.num_stages
-    ends = [0.0]
-    for weight in weights:
-        ends.append(ends[-1] + weight)
-    gaps = (True, *setting.profile.legal_cuts(), True)
-    best: list[dict[int, tuple[float, float, Cut]]] = [{0: (0.0, 0.0, ())}]
-    for stage in range(num_stages):
-        row: dict[int, tuple[float, float, Cut]] = {}
-        targets = [count] if stage == num_stages - 1 else range(1, count)
-        for gap in targets:
-            options = [
-                (
-                    max(largest, ends[gap] - ends[begin]) if power is None else 0.0,
-                    total + (ends[gap] - ends[begin]) ** (power or 2),
-                    -begin,
-                    cut,
-                )
-                for begin, (largest, total, cut) in best[-1].items()
-                if begin < gap and gaps[gap]
-            ]
-            if options:
-                largest, total, negative, cut = min(options)
-                row[gap] = (largest, total, (*cut, (-negative, gap - 1)))
-        best.append(row)
-    return best[-1][count][2]
+
+def _smallest_largest_weight(own: Floats, num_stages: int) -> float:
+    count = len(own)
+    reached = np.full(count + 1, np.inf)
+    reached[0] = 0.0
+    for _ in range(num_stages):
+        after = np.full(count + 1, np.inf)
+        after[1:] = np.maximum(reached[:count, None], own).min(axis=0)
+        reached = after
+    return float(reached[count])
+
+
+def _cheapest(cost: Floats, num_stages: int) -> Cut:
+    """The cut with the smallest sum of costs; ties go to longer early stages."""
+    count = len(cost)
+    reached = np.full(count + 1, np.inf)
+    reached[0] = 0.0
+    begins = []
+    for _ in range(num_stages):
+        reach = reached[:count, None] + cost
+        begins.append(count - 1 - reach[::-1].argmin(axis=0))
+        reached = np.concatenate([[np.inf], reach.min(axis=0)])
+    cut, last = [], count - 1
+    for begin in reversed(begins):
+        first = int(begin[last])
+        cut.append((first, last))
+        last = first - 1
+    return tuple(reversed(cut))
 
 
 def _parameter_weights(setting: Setting) -> list[float]:
-    return [float(parameters_of(setting, i, i)) for i in range(len(setting.layers))]
+    return [float(layer.num_parameters) for layer in setting.layers]
 
 
 def _time_weights(setting: Setting) -> list[float]:

@@ -22,7 +22,7 @@ from planner.memory import (
     layer_peak_bytes,
     shared_parameters,
 )
-from planner.solve.recompute import Choice, Fronts
+from planner.solve.recompute import Choice, fronts_of
 from planner.solve.setting import Cut, Recompute, Setting
 
 Floats = NDArray[np.float64]
@@ -57,14 +57,14 @@ class Columns:
     def __len__(self) -> int:
         return len(self.stage)
 
-    def where(self, keep: Flags) -> Self:
+    def where(self, keep: Flags | Ints) -> Self:
         """Some of the columns.
 
         Args:
-            keep: One flag a column.
+            keep: One flag a column, or rising positions.
 
         Returns:
-            Those with a flag, in the same order.
+            Those with a flag or at these positions, in the same order.
         """
         parts = {field.name: getattr(self, field.name)[keep] for field in fields(self)}
         return type(self)(**parts)
@@ -84,7 +84,7 @@ class ColumnTables:
         self, setting: Setting, layers_per_stage: Sequence[int] | None = None
     ) -> None:
         self.setting = setting
-        self.fronts = Fronts(setting)
+        self.fronts = fronts_of(setting.layers, setting.recompute)
         self.legal = _legal(setting, layers_per_stage)
         parameters = _parameters(setting)
         self.room_bytes = _room_bytes(setting, parameters)
@@ -170,7 +170,7 @@ class ColumnTables:
             choice = self.choice(stage, first, last)
             if choice is None:
                 return None
-            chosen.append(choice.layers())
+            chosen.append(choice.layers(first))
         return tuple(chosen)
 
     def lacking_bytes(self) -> Ints:
@@ -183,8 +183,8 @@ class ColumnTables:
         lacking = np.full(self.legal.shape, np.iinfo(np.int64).max // 4)
         for stage, first, last in np.argwhere(self.legal).tolist():
             in_flight = self.setting.in_flight[stage]
-            front = self.fronts.front(first, last)
-            needed = min(choice.needed_bytes(in_flight) for choice in front)
+            leanest = self.fronts.leanest(first, last, in_flight)
+            needed = leanest.needed_bytes(in_flight)
             lacking[stage, first, last] = needed - self.room_bytes[stage, first, last]
         return lacking
 

@@ -101,10 +101,7 @@ def least_bad(setting: Setting, wishes: Wishes) -> Candidate:
         last = first - 1
     cut.reverse()
     recompute = tuple(
-        min(
-            tables.fronts.front(first, last),
-            key=lambda choice: choice.needed_bytes(setting.in_flight[stage]),
-        ).layers()
+        tables.fronts.leanest(first, last, setting.in_flight[stage]).layers(first)
         for stage, (first, last) in enumerate(cut)
     )
     return judge(setting, tuple(cut), recompute)

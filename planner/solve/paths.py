@@ -78,28 +78,30 @@ def path_of(chain: Iterable[Action], num_stages: int) -> Path:
     return Path(*(tuple(row) for row in counts))
 
 
-def first_paths(actions: Actions, num_stages: int) -> list[Path]:
+def first_paths(
+    actions: Actions, num_stages: int, send_share: float = 0.0
+) -> list[Path]:
     """Chains to begin with: those that decide when one stage is slowest.
 
     Args:
         actions: Of every device.
         num_stages: Of the pipeline.
+        send_share: Of one transfer in the time of a stage.
 
     Returns:
         Different chains, at least one.
     """
     found: dict[Path, None] = {}
     for slow in range(num_stages):
-        for send_s in (0.0, 1.0):
-            times = [
-                StageTimes(
-                    forward_s=1.5 if stage == slow else 1.0,
-                    backward_s=3.0 if stage == slow else 2.0,
-                    send_forward_s=send_s,
-                    send_backward_s=send_s,
-                )
-                for stage in range(num_stages)
-            ]
-            chain = simulate(actions, times).critical_path
-            found[path_of(chain, num_stages)] = None
+        times = [
+            StageTimes(
+                forward_s=1.5 if stage == slow else 1.0,
+                backward_s=3.0 if stage == slow else 2.0,
+                send_forward_s=3.0 * send_share,
+                send_backward_s=3.0 * send_share,
+            )
+            for stage in range(num_stages)
+        ]
+        chain = simulate(actions, times).critical_path
+        found[path_of(chain, num_stages)] = None
     return list(found)

@@ -12,12 +12,24 @@ answer still fits, but is no longer proven to be the quickest.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from planner.memory import kept_bytes, layer_peak_bytes
-from planner.solve.setting import Setting
+from planner.model_profile import LayerProfile
+from planner.solve.wishes import RecomputeMode
 
 MAX_FRONT = 1024
+
+
+class _Option(NamedTuple):
+    """What one layer adds, recomputed or not."""
+
+    extra_s: float
+    kept_bytes: int
+    peak_bytes: int
+    again: bool
 
 
 class Choice(NamedTuple):
@@ -27,7 +39,7 @@ class Choice(NamedTuple):
         extra_s: Added to B, at speed 1 [s].
         kept_bytes: Kept from F to B by one microbatch [bytes].
         highest_bytes: Highest level of one microbatch [bytes].
-        mask: Bit i is set if layer i of the profile is recomputed.
+        mask: Bit i is set if layer i of the stage is recomputed.
     """
 
     extra_s: float
@@ -46,22 +58,62 @@ class Choice(NamedTuple):
         """
         return (num_in_flight - 1) * self.kept_bytes + self.highest_bytes
 
-    def layers(self) -> frozenset[int]:
-        """Indices of the recomputed layers."""
-        return frozenset(i for i in range(self.mask.bit_length()) if self.mask >> i & 1)
+    def followed_by(self, option: _Option, position: int) -> "Choice":
+        """The choice for one more layer.
+
+        Args:
+            option: What that layer adds.
+            position: Of that layer in the stage.
+
+        Returns:
+            The longer choice.
+        """
+        level = self.kept_bytes
+        return Choice(
+            self.extra_s + option.extra_s,
+            level + option.kept_bytes,
+            max(self.highest_bytes, level + option.peak_bytes),
+            self.mask | option.again << position,
+        )
+
+    def layers(self, first: int) -> frozenset[int]:
+        """Which layers of the profile are recomputed.
+
+        Args:
+            first: Index of the stage's first layer in the profile.
+
+        Returns:
+            Their indices in the profile.
+        """
+        bits = range(self.mask.bit_length())
+        return frozenset(first + i for i in bits if self.mask >> i & 1)
+
+
+_NOTHING = Choice(0.0, 0, 0, 0)
 
 
 class Fronts:
-    """The fronts of all runs of layers of one setting, found when asked for.
+    """The fronts of all runs of layers of one model, found when asked for.
+
+    Runs of equal layers share one front: what a run is, is a tuple of kinds, and
+    masks count from its first layer.
 
     Attributes:
         exact: False once a front had to be thinned.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, layers: Sequence[LayerProfile], mode: RecomputeMode) -> None:
         self.exact = True
-        self._setting = setting
-        self._fronts: dict[int, list[list[Choice]]] = {}
+        self._options: list[tuple[_Option, ...]] = []
+        self._kinds: list[int] = []
+        for index, layer in enumerate(layers):
+            inside = 0 < index < len(layers) - 1
+            options = _options(layer, mode if inside else "none")
+            if options not in self._options:
+                self._options.append(options)
+            self._kinds.append(self._options.index(options))
+        self._fronts: dict[tuple[int, ...], list[Choice]] = {(): [_NOTHING]}
+        self._leanest: dict[tuple[tuple[int, ...], int], Choice] = {}
 
     def front(self, first: int, last: int) -> list[Choice]:
         """Every choice worth considering for a run of layers.
@@ -73,14 +125,7 @@ class Fronts:
         Returns:
             The front, least extra time first; never empty.
         """
-        known = self._fronts.setdefault(first, [[Choice(0.0, 0, 0, 0)]])
-        while len(known) < last - first + 2:
-            grown = self._with_layer(known[-1], first + len(known) - 1)
-            if len(grown) > MAX_FRONT:
-                self.exact = False
-                grown = _thinned(grown)
-            known.append(grown)
-        return known[last - first + 1]
+        return self._front(tuple(self._kinds[first : last + 1]))
 
     def cheapest(
         self, first: int, last: int, num_in_flight: int, room_bytes: int
@@ -101,31 +146,67 @@ class Fronts:
                 return choice
         return None
 
-    def _with_layer(self, front: list[Choice], index: int) -> list[Choice]:
-        layer = self._setting.layers[index]
-        if not self._setting.may_recompute(index):
-            options = [False]
-        elif self._setting.recompute == "full":
-            options = [True]
-        else:
-            options = [False, True]
-        grown = []
-        for again in options:
-            extra_s = layer.forward_s if again else 0.0
-            kept, peak = kept_bytes(layer, again), layer_peak_bytes(layer, again)
-            bit = int(again) << index
-            for before in front:
-                level = before.kept_bytes
-                highest = max(before.highest_bytes, level + peak, level + kept)
-                grown.append(
-                    Choice(
-                        before.extra_s + extra_s,
-                        level + kept,
-                        highest,
-                        before.mask | bit,
-                    )
-                )
-        return _undominated(grown)
+    def leanest(self, first: int, last: int, num_in_flight: int) -> Choice:
+        """The choice that needs least memory.
+
+        Args:
+            first: Index of the first layer.
+            last: Index of the last layer.
+            num_in_flight: Most microbatches held at once.
+
+        Returns:
+            The choice.
+        """
+        run = tuple(self._kinds[first : last + 1])
+        if (run, num_in_flight) not in self._leanest:
+            self._leanest[run, num_in_flight] = min(
+                self._front(run), key=lambda choice: choice.needed_bytes(num_in_flight)
+            )
+        return self._leanest[run, num_in_flight]
+
+    def _front(self, run: tuple[int, ...]) -> list[Choice]:
+        known = len(run)
+        while run[:known] not in self._fronts:
+            known -= 1
+        for position in range(known, len(run)):
+            grown = [
+                before.followed_by(option, position)
+                for option in self._options[run[position]]
+                for before in self._fronts[run[:position]]
+            ]
+            front = _undominated(grown)
+            if len(front) > MAX_FRONT:
+                self.exact = False
+                front = _thinned(front)
+            self._fronts[run[: position + 1]] = front
+        return self._fronts[run]
+
+
+@lru_cache(maxsize=16)
+def fronts_of(layers: tuple[LayerProfile, ...], mode: RecomputeMode) -> Fronts:
+    """The fronts of a model, shared by all settings with the same layers.
+
+    Args:
+        layers: Of the model, at one microbatch size.
+        mode: Which of them may be, or must be, recomputed.
+
+    Returns:
+        The fronts.
+    """
+    return Fronts(layers, mode)
+
+
+def _options(layer: LayerProfile, mode: RecomputeMode) -> tuple[_Option, ...]:
+    flags = {"none": (False,), "full": (True,), "auto": (False, True)}[mode]
+    return tuple(
+        _Option(
+            layer.forward_s if again else 0.0,
+            kept_bytes(layer, again),
+            max(layer_peak_bytes(layer, again), kept_bytes(layer, again)),
+            again,
+        )
+        for again in flags
+    )
 
 
 def _undominated(choices: list[Choice]) -> list[Choice]:

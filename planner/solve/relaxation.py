@@ -13,11 +13,10 @@ the best plan are driven towards each other by bisection.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from planner.solve.columns import Columns, Floats, Ints
+from planner.solve.columns import Columns, Floats
 from planner.solve.paths import Path
 from planner.solve.setting import Cut
 
@@ -30,14 +29,52 @@ class Chains:
     """Shortest ways from gap to gap for one cost of the columns.
 
     Attributes:
-        length_s: Of the shortest chain of columns [s]; infinite if there is none.
-        through_s: Of the shortest chain through each column [column], in s.
-        cut: The shortest chain; empty if there is none.
+        columns: Whose chains they are.
+        cost: Of each column [column], in s.
+        ahead: Of the shortest way to a gap [stage, gap], in s.
+        behind: Of the shortest way from a gap to the end [stage, gap], in s.
     """
 
-    length_s: float
-    through_s: Floats
-    cut: Cut
+    columns: Columns
+    cost: Floats
+    ahead: Floats
+    behind: Floats
+
+    @property
+    def length_s(self) -> float:
+        """Of the shortest chain of columns [s]; infinite if there is none."""
+        return float(self.ahead[-1, -1])
+
+    @property
+    def through_s(self) -> Floats:
+        """Of the shortest chain through each column [column], in s."""
+        columns = self.columns
+        before = self.ahead[columns.stage, columns.first]
+        through: Floats = before + self.cost
+        through += self.behind[columns.stage + 1, columns.last + 1]
+        return through
+
+    @property
+    def cut(self) -> Cut:
+        """The shortest chain; empty if there is none."""
+        if not np.isfinite(self.length_s):
+            return ()
+        columns, cut = self.columns, []
+        gap = self.ahead.shape[1] - 1
+        for stage in reversed(range(self.ahead.shape[0] - 1)):
+            part = _part(columns, stage)
+            ending = part.start + np.flatnonzero(columns.last[part] == gap - 1)
+            reach = self.ahead[stage, columns.first[ending]] + self.cost[ending]
+            chosen = int(ending[reach.argmin()])
+            gap = int(columns.first[chosen])
+            cut.append((gap, int(columns.last[chosen])))
+        return tuple(reversed(cut))
+
+
+def _part(columns: Columns, stage: int) -> slice:
+    """Where the columns of one stage lie."""
+    begin, end = np.searchsorted(columns.stage, (stage, stage + 1))
+    return slice(int(begin), int(end))
 
 
 def path_cost(columns: Columns, path: Path | Sequence[Floats]) -> Floats:
@@ -74,13 +111,12 @@ def shortest_chains(
         num_layers: Every one is covered once.
 
     Returns:
-        Lengths and the cut.
+        Their lengths, and the cut when asked for.
     """
     ahead = np.full((num_stages + 1, num_layers + 1), np.inf)
     behind = np.full((num_stages + 1, num_layers + 1), np.inf)
     ahead[0, 0] = behind[num_stages, num_layers] = 0.0
-    ends = np.searchsorted(columns.stage, np.arange(num_stages + 1))
-    parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+    parts = [_part(columns, stage) for stage in range(num_stages)]
     for stage, part in enumerate(parts):
         reach = ahead[stage, columns.first[part]] + cost[part]
         np.minimum.at(ahead[stage + 1], columns.last[part] + 1, reach)
@@ -88,34 +124,7 @@ def shortest_chains(
         part = parts[stage]
         reach = behind[stage + 1, columns.last[part] + 1] + cost[part]
         np.minimum.at(behind[stage], columns.first[part], reach)
-    through_s = (
-        ahead[columns.stage, columns.first]
-        + cost
-        + behind[columns.stage + 1, columns.last + 1]
-    )
-    length_s = float(ahead[num_stages, num_layers])
-    if not np.isfinite(length_s):
-        return Chains(length_s=length_s, through_s=through_s, cut=())
-    return Chains(
-        length_s=length_s,
-        through_s=through_s,
-        cut=_walk_back(columns, cost, ahead, parts),
-    )
-
-
-def _walk_back(
-    columns: Columns, cost: Floats, ahead: Floats, parts: Sequence[slice]
-) -> Cut:
-    cut: list[tuple[int, int]] = []
-    gap = ahead.shape[1] - 1
-    for stage in reversed(range(len(parts))):
-        begin = parts[stage].start
-        ending: Ints = begin + np.flatnonzero(columns.last[parts[stage]] == gap - 1)
-        reach = ahead[stage, columns.first[ending]] + cost[ending]
-        chosen = int(ending[reach.argmin()])
-        gap = int(columns.first[chosen])
-        cut.append((gap, int(columns.last[chosen])))
-    return tuple(reversed(cut))
+    return Chains(columns=columns, cost=cost, ahead=ahead, behind=behind)
 
 
 def quicker_than(
@@ -163,19 +172,11 @@ def step_bound_s(columns: Columns, paths: Sequence[Path], cut: Cut) -> float:
     Returns:
         A lower bound of its step time [s].
     """
-    key = {
-        (stage, first, last): index
-        for index, (stage, first, last) in enumerate(
-            zip(
-                columns.stage.tolist(),
-                columns.first.tolist(),
-                columns.last.tolist(),
-                strict=True,
-            )
-        )
-    }
-    mask = np.zeros(len(columns), dtype=bool)
-    mask[[key[stage, first, last] for stage, (first, last) in enumerate(cut)]] = True
-    own = columns.where(mask)
+    size = int(columns.last.max()) + 1
+    keys = (columns.stage * size + columns.last) * size + columns.first
+    wanted = [
+        (stage * size + last) * size + first for stage, (first, last) in enumerate(cut)
+    ]
+    own = columns.where(np.searchsorted(keys, wanted))
     lengths = [float(path_cost(own, path).sum()) for path in paths]
     return max(lengths) + float(own.optimizer_s.max())

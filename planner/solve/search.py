@@ -92,6 +92,8 @@ class _State:
 
     def quicker(self, columns: Columns, limit_s: float) -> Columns:
         """Drop the columns that no plan of at most `limit_s` can hold."""
+        if np.isinf(limit_s):
+            return columns
         return quicker_than(columns, self.paths, limit_s, *self.size)
 
 
@@ -114,7 +116,7 @@ def search(
         The plan and what is proven about it.
     """
     tables = ColumnTables(setting, layers_per_stage)
-    paths = first_paths(setting.actions, setting.num_stages)
+    paths = first_paths(setting.actions, setting.num_stages, _send_share(setting))
     state = _State(tables=tables, deadline=deadline, best=known, paths=paths)
     if setting.recompute == "auto":
         _tighten(state, tables.quick())
@@ -133,6 +135,15 @@ def search(
         bound_s=min(bound_s, state.limit_s),
         num_candidates=len(state.judged),
     )
+
+
+def _send_share(setting: Setting) -> float:
+    """Of a typical transfer in the time of a typical stage."""
+    stage_s = sum(layer.forward_s + layer.backward_s for layer in setting.layers)
+    stage_s /= setting.num_stages
+    sizes = sorted(layer.output_bytes for layer in setting.layers)
+    transfer_s = setting.cluster.link.transfer_s(sizes[len(sizes) // 2])
+    return transfer_s / stage_s if stage_s else 1.0
 
 
 def _tighten(state: _State, columns: Columns) -> tuple[Columns, float]:

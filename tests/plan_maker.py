@@ -1,0 +1,67 @@
+"""Plans for the runtime's tests, cut by hand."""
+
+from planner.model_profile import ModelInfo
+from planner.plan import (
+    OptimizerPlan,
+    Plan,
+    PlanPrediction,
+    ProfileRef,
+    SchedulePlan,
+    SolverReport,
+    StagePlan,
+)
+from planner.schedule.actions import format_actions
+from planner.schedule.named import schedule_actions
+
+
+def make_plan(
+    model_id,
+    layer_names,
+    counts,
+    *,
+    schedule="1f1b",
+    num_microbatches=4,
+    microbatch_size=1,
+    seq_len=16,
+    recompute=(),
+    optimizer="adamw",
+):
+    """A plan that puts `counts[s]` layers on stage s; nothing is predicted."""
+    assert sum(counts) == len(layer_names)
+    actions = schedule_actions(schedule, len(counts), num_microbatches)
+    return Plan(
+        model=ModelInfo(id=str(model_id)),
+        profile=ProfileRef(path="", sha256=""),
+        device_type="cpu",
+        dtype="float32",
+        attention="sdpa",
+        seq_len=seq_len,
+        global_batch_size=num_microbatches * microbatch_size,
+        stages=tuple(_stages(layer_names, counts, set(recompute))),
+        schedule=SchedulePlan(
+            name=schedule,
+            num_microbatches=num_microbatches,
+            microbatch_size=microbatch_size,
+            actions=format_actions(actions),
+        ),
+        optimizer=OptimizerPlan(name=optimizer, bytes_per_parameter=16),
+        predicted=PlanPrediction(step_s=0.0, makespan_s=0.0),
+        solver=SolverReport(
+            status="feasible", bound_s=0.0, gap=0.0, candidates=0, solve_s=0.0
+        ),
+    )
+
+
+def _stages(layer_names, counts, recompute):
+    first = 0
+    for index, count in enumerate(counts):
+        names = tuple(layer_names[first : first + count])
+        yield StagePlan(
+            index=index,
+            device=f"cpu:{index}",
+            first_layer=first,
+            last_layer=first + count - 1,
+            layers=names,
+            recompute=tuple(name for name in names if name in recompute),
+        )
+        first += count

@@ -1,0 +1,71 @@
+import pytest
+from matplotlib.figure import Figure
+from report_samples import make_measured, make_plan
+
+from planner.report.colors import ACTION_COLORS
+from planner.report.stage_times import draw_stage_times
+
+
+def drawn(plan, measured=None, width=9.0):
+    axes = Figure(figsize=(width, 3)).subplots()
+    draw_stage_times(axes, plan, measured)
+    return axes
+
+
+def bars(axes, kind):
+    from matplotlib.colors import to_rgb
+
+    return [
+        p for p in axes.patches if p.get_facecolor()[:3] == to_rgb(ACTION_COLORS[kind])
+    ]
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_a_plan_has_one_f_and_one_b_a_stage_to_scale():
+    axes = drawn(make_plan(((0.1, 0.2), (0.11, 0.24))))
+    assert [bar.get_width() for bar in bars(axes, "F")] == pytest.approx([100, 110])
+    assert [bar.get_width() for bar in bars(axes, "B")] == pytest.approx([200, 240])
+    assert [bar.get_x() for bar in bars(axes, "B")] == pytest.approx([100, 110])
+    assert axes.get_xlabel() == "time of one microbatch [ms]"
+
+
+def test_a_run_has_predicted_and_measured_side_by_side():
+    plan = make_plan()
+    axes = drawn(plan, make_measured(plan))
+    predicted, measured = bars(axes, "F")[:2], bars(axes, "F")[2:]
+    assert [
+        p.get_y() < m.get_y() for p, m in zip(predicted, measured, strict=True)
+    ] == [
+        True,
+        True,
+    ]
+    assert [bar.get_width() for bar in measured] == pytest.approx([105, 115.5])
+
+
+def test_only_the_bottleneck_is_marked():
+    marked = [text for text in texts(drawn(make_plan())) if "bottleneck" in text]
+    assert marked == ["\N{BLACK LEFT-POINTING TRIANGLE} 350 ms bottleneck"]
+
+
+def test_a_single_stage_is_not_called_a_bottleneck():
+    assert not [t for t in texts(drawn(make_plan(((0.1, 0.2),)))) if "bottleneck" in t]
+
+
+def test_stage_0_is_on_top_and_each_row_names_its_card():
+    axes = drawn(make_plan())
+    assert axes.yaxis_inverted()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["stage 0\nrtx3090:0", "stage 1\nrtx3090:1"]
+
+
+def test_text_stays_out_of_bars_that_are_too_short_for_it():
+    plan = make_plan(((0.001, 0.4), (0.1, 0.3)))
+    inside = [text for text in texts(drawn(plan)) if text.startswith("F ")]
+    assert inside == ["F 100 ms"]
+
+
+def test_a_plan_without_times_can_be_drawn():
+    assert drawn(make_plan(((0.0, 0.0), (0.0, 0.0)))).get_xlim()[1] > 0

@@ -1,0 +1,85 @@
+import time
+
+import pytest
+from matplotlib.figure import Figure
+from report_samples import make_measured, make_plan
+
+from planner.report.spans import measured_spans, predicted_spans
+from planner.report.timeline import draw_timeline
+
+
+def drawn(plan, measured=None, width=9.0):
+    axes = Figure(figsize=(width, 4)).subplots()
+    spans = measured_spans(plan, measured) if measured else ()
+    draw_timeline(axes, predicted_spans(plan), spans)
+    return axes
+
+
+def bars(axes, label):
+    (collection,) = [c for c in axes.collections if c.get_label() == label]
+    return [path.get_extents() for path in collection.get_paths()]
+
+
+def numbers(axes):
+    return [text.get_text() for text in axes.texts if text.get_text().isdecimal()]
+
+
+def test_each_action_is_one_bar_to_scale():
+    axes = drawn(make_plan(((0.1, 0.2), (0.11, 0.24)), num_microbatches=4))
+    forwards, backwards = bars(axes, "F forward"), bars(axes, "B backward")
+    assert sorted(bar.width for bar in forwards) == pytest.approx(
+        [0.1] * 4 + [0.11] * 4
+    )
+    assert sorted(bar.width for bar in backwards) == pytest.approx(
+        [0.2] * 4 + [0.24] * 4
+    )
+    assert axes.get_xlabel() == "time since the first F [s]"
+
+
+def test_each_bar_with_room_has_its_microbatch():
+    plan = make_plan(num_microbatches=4)
+    assert sorted(numbers(drawn(plan))) == sorted([*"0123"] * 4)
+    assert not numbers(drawn(plan, width=1.6))
+
+
+def test_a_run_stands_below_the_prediction_on_the_same_axis():
+    plan = make_plan(num_microbatches=4)
+    axes = drawn(plan, make_measured(plan, slower=1.5))
+    rows = sorted({round((bar.y0 + bar.y1) / 2, 3) for bar in bars(axes, "F forward")})
+    assert rows == pytest.approx([0, 1, 3.1, 4.1])
+    assert len(bars(axes, "B backward")) == 16
+    ends = {row: 0.0 for row in rows}
+    for bar in bars(axes, "B backward"):
+        row = round((bar.y0 + bar.y1) / 2, 3)
+        ends[row] = max(ends[row], bar.x1)
+    assert ends[3.1] == pytest.approx(1.5 * ends[0])
+    assert axes.get_xlim()[1] == pytest.approx(ends[3.1])
+    headings = [text.get_text() for text in axes.texts if "," in text.get_text()]
+    assert [heading.split(",")[0] for heading in headings] == ["predicted", "measured"]
+
+
+def test_rows_name_their_stages_from_the_top():
+    axes = drawn(make_plan())
+    assert axes.yaxis_inverted()
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["stage 0", "stage 1"]
+
+
+def test_the_legend_explains_what_is_drawn():
+    names = [text.get_text() for text in drawn(make_plan()).get_legend().get_texts()]
+    assert names == ["F forward", "B backward", "bubble"]
+
+
+def test_a_large_schedule_is_a_handful_of_artists():
+    plan = make_plan(((0.1, 0.2),) * 16, num_microbatches=64)
+    spans = predicted_spans(plan)
+    axes = Figure(figsize=(9, 6)).subplots()
+    start_s = time.process_time()
+    draw_timeline(axes, spans, spans)
+    assert time.process_time() - start_s < 5
+    assert len(bars(axes, "F forward")) == 2 * 16 * 64
+    assert len(axes.get_children()) < 100
+
+
+def test_a_step_that_takes_no_time_can_be_drawn():
+    assert drawn(make_plan(((0.0, 0.0),))).get_xlim()[1] > 0

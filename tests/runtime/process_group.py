@@ -1,0 +1,65 @@
+"""A few processes that stay: each has imported torch once and runs many jobs."""
+
+import multiprocessing
+import tempfile
+import traceback
+from pathlib import Path
+
+TIMEOUT_S = 240
+
+
+def _serve(rank, connection):
+    import torch
+    import torch.distributed as dist
+
+    from planner.chain.source import quiet_transformers
+    from planner.runtime.job import load_job
+    from planner.runtime.worker import train_stage
+
+    torch.set_num_threads(1)
+    while (task := connection.recv()) is not None:
+        store, world_size, job_path = task
+        try:
+            dist.init_process_group(
+                "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size
+            )
+            with quiet_transformers():
+                train_stage(load_job(job_path), rank, torch.device("cpu"))
+            dist.destroy_process_group()
+            connection.send(None)
+        except Exception:
+            connection.send(traceback.format_exc())
+
+
+class Processes:
+    """`size` processes, rank 0 first."""
+
+    def __init__(self, size):
+        context = multiprocessing.get_context("spawn")
+        pairs = [context.Pipe() for _ in range(size)]
+        self._connections = [here for here, _ in pairs]
+        self._processes = [
+            context.Process(target=_serve, args=(rank, there), daemon=True)
+            for rank, (_, there) in enumerate(pairs)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def train(self, job_path, num_stages):
+        """Run one job on the first `num_stages` processes."""
+        with tempfile.TemporaryDirectory() as folder:
+            task = (str(Path(folder) / "store"), num_stages, job_path)
+            for connection in self._connections[:num_stages]:
+                connection.send(task)
+            for rank, connection in enumerate(self._connections[:num_stages]):
+                assert connection.poll(TIMEOUT_S), f"process {rank} hangs"
+                error = connection.recv()
+                assert error is None, f"process {rank}:\n{error}"
+
+    def close(self):
+        for connection, process in zip(self._connections, self._processes, strict=True):
+            if process.is_alive():
+                connection.send(None)
+            process.join(10)
+            if process.is_alive():
+                process.kill()

@@ -1,0 +1,170 @@
+"""Split over processes, training gives the numbers of one process."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from model_folders import llama_config, mixtral_config, save_model
+from one_process import train_unsplit
+from plan_maker import make_plan
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from planner.run_record import load_metrics, load_run
+from planner.runtime.job import prepare_job
+from planner.runtime.options import RunOptions
+
+NUM_STEPS = 3
+LLAMA = ["embedding", *(f"model.layers.{i}" for i in range(6)), "head"]
+MIXTRAL = ["embedding", *(f"model.layers.{i}" for i in range(4)), "head"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    return {
+        "tied": save_model(llama_config(), root / "tied"),
+        "untied": save_model(
+            llama_config(tie_word_embeddings=False), root / "untied"
+        ),
+        "experts": save_model(mixtral_config(), root / "experts"),
+    }
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Rows of unequal length with unevenly ignored labels: nothing averages out."""
+    generator = torch.Generator().manual_seed(0)
+    path = tmp_path / "lines.jsonl"
+    with path.open("w") as file:
+        for row in range(10):
+            ids = torch.randint(0, 256, (6 + row,), generator=generator).tolist()
+            labels = [-100] * (row // 2) + ids[row // 2 :]
+            file.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
+    return path
+
+
+def run_job(processes, plan, options, work_dir):
+    work_dir.mkdir()
+    options.output_dir.mkdir(parents=True)
+    job = prepare_job(plan, options, work_dir)
+    processes.train(job.save(), plan.num_stages)
+    return job
+
+
+def saved_state(run_dir):
+    files = (run_dir / "model").glob("*.safetensors")
+    return {k: v for file in files for k, v in load_file(file).items()}
+
+
+CASES = [
+    ("tied", [8], "1f1b", ()),
+    ("tied", [4, 4], "1f1b", ()),
+    ("tied", [3, 2, 3], "1f1b", LLAMA[1:-1]),
+    ("tied", [1, 3, 3, 1], "gpipe", ()),
+    ("tied", [2, 2, 2, 2], "1f1b", LLAMA[2:5]),
+    ("untied", [2, 6], "gpipe", LLAMA[1:-1]),
+    ("untied", [5, 1, 1, 1], "1f1b", ()),
+    ("experts", [2, 2, 2], "1f1b", MIXTRAL[1:-1]),
+    ("experts", [1, 1, 3, 1], "1f1b", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "counts", "schedule", "recompute"), CASES)
+def test_losses_norms_and_weights_equal_one_process(
+    processes, folders, lines, tmp_path, name, counts, schedule, recompute
+):
+    folder = folders[name]
+    names = MIXTRAL if name == "experts" else LLAMA
+    plan = make_plan(
+        folder, names, counts, schedule=schedule, recompute=recompute, seq_len=16
+    )
+    options = RunOptions(
+        output_dir=tmp_path / "run", data=str(lines), lr=1e-2, steps=NUM_STEPS
+    )
+    job = run_job(processes, plan, options, tmp_path / "work")
+
+    losses, norms, state = train_unsplit(
+        folder, job.sequences(), options, num_steps=NUM_STEPS, batch_size=4
+    )
+    metrics = load_metrics(options.output_dir)
+    assert [m.step for m in metrics] == [1, 2, 3]
+    assert [m.loss for m in metrics] == pytest.approx(losses, rel=1e-4)
+    assert [m.grad_norm for m in metrics] == pytest.approx(norms, rel=1e-4)
+    model = AutoModelForCausalLM.from_pretrained(
+        options.output_dir / "model", dtype=torch.float32
+    )
+    # By tensor: AdamW divides gradients that are nearly 0 by their own size, so a
+    # single element may differ by more.
+    for key, value in model.state_dict().items():
+        assert (value - state[key]).norm() <= 1e-4 * state[key].norm(), key
+
+
+def test_the_saved_model_has_every_tensor_once_and_keeps_its_tie(
+    processes, folders, lines, tmp_path
+):
+    plan = make_plan(folders["tied"], LLAMA, [3, 2, 3])
+    options = RunOptions(output_dir=tmp_path / "run", data=str(lines), lr=0.0, steps=1)
+    run_job(processes, plan, options, tmp_path / "work")
+
+    before = load_file(folders["tied"] / "model.safetensors")
+    after = saved_state(options.output_dir)
+    assert after.keys() == before.keys()
+    assert "lm_head.weight" not in after
+    for key, value in before.items():
+        assert torch.equal(after[key], value), key
+    model, found = AutoModelForCausalLM.from_pretrained(
+        options.output_dir / "model", output_loading_info=True
+    )
+    assert not found["missing_keys"]
+    assert not found["unexpected_keys"]
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_an_experts_checkpoint_is_saved_as_it_came(
+    processes, folders, lines, tmp_path
+):
+    plan = make_plan(folders["experts"], MIXTRAL, [3, 3])
+    options = RunOptions(output_dir=tmp_path / "run", data=str(lines), lr=0.0, steps=1)
+    run_job(processes, plan, options, tmp_path / "work")
+
+    before = load_file(folders["experts"] / "model.safetensors")
+    after = saved_state(options.output_dir)
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+
+
+def test_random_weights_do_not_depend_on_the_cut(processes, folders, lines, tmp_path):
+    losses = []
+    for number, counts in enumerate([[8], [2, 6], [1, 3, 3, 1]]):
+        plan = make_plan(folders["tied"], LLAMA, counts)
+        options = RunOptions(
+            output_dir=tmp_path / f"run{number}", data=str(lines), init="random"
+        )
+        run_job(processes, plan, options, tmp_path / f"work{number}")
+        losses.append([m.loss for m in load_metrics(options.output_dir)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_a_run_directory_is_complete(processes, folders, lines, tmp_path):
+    plan = make_plan(folders["tied"], LLAMA, [4, 4])
+    options = RunOptions(output_dir=tmp_path / "run", data=str(lines), steps=3)
+    run_job(processes, plan, options, tmp_path / "work")
+
+    record = load_run(options.output_dir)
+    assert record.status == "finished"
+    assert record.measured is not None
+    for stage, actions in zip(
+        record.measured.stages, plan.schedule.actions, strict=True
+    ):
+        assert [span.action for span in stage.spans] == list(actions)
+        assert 0 < stage.busy_s
+        assert 0 <= stage.bubble_fraction < 1
+        assert stage.peak_bytes > 0
+    trace = json.loads((options.output_dir / "trace.json").read_text())
+    assert sum(e["ph"] == "X" for e in trace["traceEvents"]) == 2 * 2 * 4
+    names = {path.name for path in options.output_dir.iterdir()}
+    assert names == {"run.json", "metrics.jsonl", "trace.json", "model", "checkpoints"}
+    assert not list(Path(options.output_dir).rglob(".*partial"))
