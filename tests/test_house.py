@@ -19,8 +19,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 WORDS = {"errors", "units", "table", "versions", "artifact"}
 ARTIFACTS = WORDS | {"cards", "model_profile", "plan", "run_record"}
 PURE = ARTIFACTS | {"cluster", "optimizers", "schedule", "memory", "simulate"}
-TEXTS = {"cards_text", "cut_text", "plan_profile", "plan_text", "profile_text"}
-TEXTS |= {"run_text"}
+TEXTS = {"cards_text", "plan_profile", "plan_text", "profile_text", "run_text"}
 MAY_IMPORT = {
     "errors": set(),
     "table": set(),
@@ -42,6 +41,7 @@ MAY_IMPORT = {
     "report": PURE | TEXTS | {"solve"},
     "demo": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report"},
     "cli": PURE | TEXTS | {"solve", "measure", "runtime", "report", "demo"},
+    "__main__": {"cli"},
 }
 HOME = {
     "pulp": {"solve"},
@@ -198,11 +198,17 @@ def test_no_prints_and_no_globals(path):
             assert ast.unparse(node.func) != "print", f"print in line {node.lineno}"
 
 
+def code_lines(node: ast.FunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    docstring = ast.get_docstring(node, clean=False) or ""
+    return node.end_lineno - node.lineno - docstring.count("\n")
+
+
 @every_source
 def test_a_function_fits_a_screen(path):
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.FunctionDef) and "click." not in decorators(node):
-            assert node.end_lineno - node.lineno < 60, node.name
+            assert code_lines(node) < 60, node.name
 
 
 @every_source

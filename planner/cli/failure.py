@@ -9,6 +9,7 @@
 Anything else is a bug and keeps its traceback.
 """
 
+import re
 from typing import Any
 
 import click
@@ -37,9 +38,21 @@ class PlannerGroup(click.Group):
         try:
             return super().invoke(ctx)
         except PlannerError as error:
-            # One line, whatever the message looks like.
-            click.echo(f"error: {' '.join(str(error).split())}", err=True)
+            click.echo(f"error: {one_line(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(_INTERRUPTED) from None
+
+
+def one_line(text: str) -> str:
+    """Join the lines of a message.
+
+    Args:
+        text: Any message.
+
+    Returns:
+        The same on one line; semicolons stand where lines ended.
+    """
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return re.sub(r"([:;,.]);", r"\1", "; ".join(filter(None, lines)))

@@ -1,6 +1,7 @@
 """`planner profile`: what every layer of a model costs."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -55,7 +56,7 @@ from planner.cli.parameters import (
 def profile(
     model: str,
     device: str,
-    dtype: str | None,
+    dtype: Literal["bfloat16", "float32"] | None,
     seq_len: int | None,
     microbatch_sizes: tuple[int, ...],
     attention: str,

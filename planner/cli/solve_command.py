@@ -87,11 +87,10 @@ def solve(
     """
     from planner import artifact
     from planner.cluster import parse_cluster
-    from planner.cut_text import parse_layers_per_stage
     from planner.model_profile import load_profile, sha256_of
     from planner.plan import ProfileRef
     from planner.plan_text import describe_plan
-    from planner.solve import Wishes, best_plan  # pulp
+    from planner.solve import Wishes, best_plan, parse_layers_per_stage  # pulp
 
     path = profile or newest_profile()
     costs = load_profile(path)
@@ -107,7 +106,7 @@ def solve(
         layers_per_stage=(
             None
             if layers_per_stage is None
-            else parse_layers_per_stage(layers_per_stage, len(costs.layers))
+            else parse_layers_per_stage(layers_per_stage)
         ),
         time_limit_s=time_limit_s,
     )

@@ -343,9 +343,9 @@ def ending_with(monkeypatch, error: BaseException):
 
 
 def test_an_error_of_several_lines_becomes_one(monkeypatch, plan_path):
-    ending_with(monkeypatch, RunError("stage 1 failed:\n  out of memory"))
+    ending_with(monkeypatch, RunError("stage 1 failed:\n  no memory\n\n  try B"))
     error = the_error(call("run", plan_path))
-    assert error == "error: stage 1 failed: out of memory"
+    assert error == "error: stage 1 failed: no memory; try B"
 
 
 def test_an_interruption_ends_with_130(monkeypatch, plan_path):
