@@ -95,18 +95,22 @@ def _check_order(actions: Actions, num_stages: int) -> None:
                     made.add(token)
                 position[device] += 1
                 progress = True
+    stuck = []
     for device, row in enumerate(actions):
         if position[device] < len(row):
             action = row[position[device]]
-            missing = next(
-                t for t in tokens_needed_by(action, num_stages) if t not in made
-            )
-            msg = (
-                f"device {device} waits for ever before {action}: "
-                f"{missing.stage}{missing.kind}{missing.microbatch} cannot come first"
-                f"\n{_grid(actions, device)}"
-            )
-            raise ValueError(msg)
+            for token in tokens_needed_by(action, num_stages):
+                if token not in made:
+                    # Who waits for itself is to blame before who waits for others.
+                    stuck.append((token.stage != action.stage, device, action, token))
+    if stuck:
+        _, device, action, token = min(stuck)
+        msg = (
+            f"device {device} waits for ever before {action}: "
+            f"{token.stage}{token.kind}{token.microbatch} cannot come first"
+            f"\n{_grid(actions, device)}"
+        )
+        raise ValueError(msg)
 
 
 def _grid(actions: Actions, bad: int | None = None) -> str:

@@ -26,9 +26,9 @@ from planner.solve.relaxation import (
 )
 from planner.solve.setting import Candidate, Cut, Setting, judge
 
-_NUM_BISECTIONS = 24
+_NUM_BISECTIONS = 40
 # Bisection ends when bound and best plan are this close; the ILP does the rest.
-_CLOSE = 1e-3
+_CLOSE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,201 @@
+"""A plan as a person reads it: one table, one line of result, one of proof.
+
+    stage  device     memory                            F       B    busy  layers
+        0  rtx3090:0  [########--]  18.2 of 23.7 GiB  24.1 ms  ...
+
+The bar fills with what the stage needs at its fullest moment, reserve included.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+
+from planner.plan import Plan, StagePlan
+from planner.units import (
+    GIB,
+    KIB,
+    MIB,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_seconds,
+)
+
+_BAR_CELLS = 10
+_WIDTH = 100
+_INDENT = " " * 7
+_HEADER = ("stage", "device", "memory", "F", "B", "busy", "layers")
+_RIGHT = {"stage", "F", "B", "busy"}
+
+
+def describe_plan(plan: Plan) -> str:
+    """Write a plan for a terminal.
+
+    Args:
+        plan: What to describe.
+
+    Returns:
+        Lines of at most 100 columns: what is trained, a row per stage, the
+        result, what others would take, and the proof.
+    """
+    return "\n".join(
+        [
+            _title(plan),
+            "",
+            *_table(plan),
+            "",
+            *_result(plan),
+            *_others(plan),
+            _proof(plan),
+        ]
+    )
+
+
+def layer_ranges(names: Sequence[str]) -> str:
+    """Write layer names compactly.
+
+    Args:
+        names: In order.
+
+    Returns:
+        Such as `model.embed_tokens, model.layers.0-8`: names that differ only in
+        a last number that counts up are joined.
+    """
+    split = [re.fullmatch(r"(.*?)(\d+)", name) for name in names]
+    runs = []
+    keys = [
+        (match[1], int(match[2]) - place) if match else (name, None)
+        for place, (name, match) in enumerate(zip(names, split, strict=True))
+    ]
+    for _, group in groupby(range(len(names)), key=keys.__getitem__):
+        places = list(group)
+        first, last = names[places[0]], split[places[-1]]
+        runs.append(first if len(places) == 1 or not last else f"{first}-{last[2]}")
+    return ", ".join(runs)
+
+
+def memory_bar(used_bytes: int, capacity_bytes: int) -> str:
+    """Draw how full a card is.
+
+    Args:
+        used_bytes: Needed at the fullest moment [bytes].
+        capacity_bytes: Of the card [bytes].
+
+    Returns:
+        Ten cells in brackets.
+    """
+    share = used_bytes / capacity_bytes if capacity_bytes else 0.0
+    filled = min(round(share * _BAR_CELLS), _BAR_CELLS)
+    return "[" + "#" * filled + "-" * (_BAR_CELLS - filled) + "]"
+
+
+def _title(plan: Plan) -> str:
+    schedule, sequences = plan.schedule, plan.global_batch_size
+    name = plan.model.id or plan.model.architecture or "model"
+    return (
+        f"{name} on {plan.num_stages} {'card' if plan.num_stages == 1 else 'cards'}: "
+        f"{schedule.name}, {schedule.num_microbatches} x {schedule.microbatch_size} of "
+        f"{sequences} {'sequence' if sequences == 1 else 'sequences'}, "
+        f"{plan.seq_len} tokens each, {plan.dtype}, {plan.optimizer.name}"
+    )
+
+
+def _table(plan: Plan) -> list[str]:
+    rows = [_HEADER, *(_row(stage) for stage in plan.stages)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER) - 1)]
+    starts = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if title in _RIGHT else cell.ljust(width)
+            for title, cell, width in zip(_HEADER, row, widths, strict=False)
+        ]
+        starts.append("  ".join(cells))
+    layers = [row[-1] for row in rows]
+    if (
+        max(
+            len(start) + 2 + len(text)
+            for start, text in zip(starts, layers, strict=True)
+        )
+        <= _WIDTH
+    ):
+        return [f"{start}  {text}" for start, text in zip(starts, layers, strict=True)]
+    # Too wide for one line: the layers of every stage go below its numbers.
+    lines = [starts[0].rstrip()]
+    for start, text in zip(starts[1:], layers[1:], strict=True):
+        lines += [start.rstrip(), *_indented(text)]
+    return lines
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _row(stage: StagePlan) -> tuple[str, ...]:
+    predicted = stage.predicted
+    used_bytes, capacity_bytes = predicted.memory_bytes.total, predicted.capacity_bytes
+    layers = layer_ranges(stage.layers)
+    if stage.recompute:
+        layers += f" ({len(stage.recompute)} recomputed)"
+    return (
+        str(stage.index),
+        stage.device,
+        f"{memory_bar(used_bytes, capacity_bytes)} {_of(used_bytes, capacity_bytes)}",
+        format_seconds(predicted.forward_s),
+        format_seconds(predicted.backward_s),
+        format_percent(predicted.busy_fraction),
+        layers,
+    )
+
+
+def _of(used_bytes: int, capacity_bytes: int) -> str:
+    """`18.2 of 23.7 GiB`: both in the unit of the capacity."""
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if capacity_bytes >= factor:
+            used, whole = used_bytes / factor, capacity_bytes / factor
+            return f"{used:5.1f} of {whole:.1f} {unit}"
+    return f"{used_bytes} of {format_bytes(capacity_bytes)}"
+
+
+def _result(plan: Plan) -> list[str]:
+    predicted = plan.predicted
+    times = plan.schedule.num_microbatches * sum(
+        s.predicted.forward_s + s.predicted.backward_s for s in plan.stages
+    )
+    speedup = times / predicted.makespan_s if predicted.makespan_s else 1.0
+    return [
+        f"{format_seconds(predicted.step_s)} a step, "
+        f"{format_count(predicted.tokens_per_s)} tokens/s, "
+        f"bubble {format_percent(predicted.bubble_fraction)}, "
+        f"{speedup:.2f} of {plan.num_stages} cards busy"
+    ]
+
+
+def _others(plan: Plan) -> list[str]:
+    ours_s = plan.predicted.step_s
+    if not plan.baselines or not ours_s:
+        return []
+    parts = []
+    for baseline in plan.baselines:
+        ratio = baseline.step_s / ours_s
+        verdict = f"{ratio:.2f}x the time" if baseline.fits else "does not fit"
+        parts.append(f"{baseline.name} {verdict}")
+    return ["beside it: " + ", ".join(parts)]
+
+
+def _proof(plan: Plan) -> str:
+    solver = plan.solver
+    effort = f"{solver.candidates} simulated in {format_seconds(solver.solve_s)}"
+    if solver.status == "optimal":
+        return f"optimal: no plan in the searched space has a shorter step; {effort}"
+    return (
+        f"feasible: found before the time limit, at most {format_percent(solver.gap)} "
+        f"above the best possible ({format_seconds(solver.bound_s)}); {effort}"
+    )
