@@ -26,7 +26,7 @@ from planner.units import format_bytes, format_count, format_seconds
 _NUM_CARDS = 4
 _CARD_MEMORY = "56MiB"
 _SEQ_LEN = 128
-_NUM_STEPS = 20
+_NUM_STEPS = 24
 
 # As in config.json; bytes are the tokens, so the vocabulary is 256.
 _CONFIG = {
@@ -68,6 +68,7 @@ def run_demo(out_dir: Path, echo: Callable[[str], None]) -> None:
         output_dir=out_dir / "run",
         steps=_NUM_STEPS,
         lr=2e-3,
+        lr_schedule="cosine",
         warmup_steps=4,
         init="random",
     )

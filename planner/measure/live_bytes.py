@@ -78,19 +78,24 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.current_bytes -= num_bytes
 
 
-def all_tensors() -> list[torch.Tensor]:
+def all_tensors(ignore: Iterable[torch.Tensor] = ()) -> list[torch.Tensor]:
     """All tensors on the CPU that Python knows of.
+
+    Args:
+        ignore: Tensors that are left out, with all views of them.
 
     Returns:
         Tensors with memory of their own, views of it included.
     """
     found = []
+    ignored = {tensor.untyped_storage()._cdata for tensor in ignore}
     for thing in gc.get_objects():
         if (
             issubclass(type(thing), torch.Tensor)
             and type(thing).__module__ != "torch._subclasses.fake_tensor"
             and thing.device.type == "cpu"
             and thing.layout == torch.strided
+            and thing.untyped_storage()._cdata not in ignored
         ):
             found.append(thing)
     return found

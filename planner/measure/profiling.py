@@ -183,7 +183,10 @@ class _Visit:
         for layer in order:
             if layer.fingerprint not in self._known:
                 alike = [x for x in order if x.fingerprint == layer.fingerprint]
-                self._progress(f"profiling {layer.name} ({len(alike)} x {layer.kind})")
+                self._progress(
+                    f"profiling {layer.name} ({len(alike)} x {layer.kind}), "
+                    f"{self._shape[0]} x {self._shape[1]} tokens"
+                )
                 self._known[layer.fingerprint] = self._profile(layer)
         for layer in self._chain.layers:
             cost = self._known[layer.fingerprint]

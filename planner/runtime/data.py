@@ -52,6 +52,18 @@ class Sequences:
     def __len__(self) -> int:
         return len(self.input_ids)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The rows by name, as a model takes them.
+
+        Returns:
+            Name to tensor; (rows, seq_len) int64.
+        """
+        return {
+            "input_ids": self.input_ids,
+            "labels": self.labels,
+            "attention_mask": self.attention_mask,
+        }
+
     def targets_per_row(self) -> Tensor:
         """How many tokens each row teaches; the first of a row never is a target.
 

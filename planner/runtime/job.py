@@ -127,14 +127,7 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
         eos_id=None if tokenizer is None else tokenizer.eos_token_id,
     )
     path = work_dir / "sequences.safetensors"
-    save_file(
-        {
-            "input_ids": sequences.input_ids,
-            "labels": sequences.labels,
-            "attention_mask": sequences.attention_mask,
-        },
-        path,
-    )
+    save_file(sequences.tensors(), path)
     per_epoch = steps_per_epoch(len(sequences), plan.global_batch_size)
     return Job(
         plan=plan,

@@ -4,11 +4,11 @@ import contextlib
 import resource
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 
-from planner.measure.live_bytes import LiveBytes
+from planner.measure.live_bytes import LiveBytes, all_tensors
 from planner.run_record import MeasuredSpan, MeasuredStage
 from planner.runtime.engine import Stopwatch
 
@@ -29,11 +29,12 @@ class StageMeasurements:
         self._watching = False
 
     @contextlib.contextmanager
-    def watch_peak(self, wanted: bool) -> Iterator[None]:
+    def watch_peak(self, wanted: bool, data: Iterable[torch.Tensor]) -> Iterator[None]:
         """Measure the peak of live tensor bytes during one step.
 
         Args:
             wanted: False does nothing.
+            data: The whole data set; it stays on the host and is not counted.
 
         Yields:
             Nothing.
@@ -47,7 +48,7 @@ class StageMeasurements:
             self._peak_bytes = torch.cuda.max_memory_allocated()
             self._reserved_bytes = torch.cuda.max_memory_reserved()
         else:
-            with LiveBytes() as live:
+            with LiveBytes(all_tensors(ignore=data)) as live:
                 yield
             self._peak_bytes = live.peak_bytes
         self._watching = False

@@ -134,12 +134,10 @@ class StageTrainer:
             shuffle=self.options.shuffle,
             seed=self.options.seed,
         )
-        for number, batch in enumerate(steps, start=1):
+        for number, (batch, lr) in enumerate(zip(steps, rates, strict=True), start=1):
             watched = number == min(2, self.job.num_steps)
-            with self.measurements.watch_peak(watched):
-                metrics = self.step(
-                    number, batch, rates[number - 1], sequences.has_padding
-                )
+            with self.measurements.watch_peak(watched, sequences.tensors().values()):
+                metrics = self.step(number, batch, lr, sequences.has_padding)
             if self.job.num_steps <= 2 or number > 2:
                 timed.append(metrics.step_s)
             if recorder is not None:

@@ -49,7 +49,8 @@ def test_a_killed_process_ends_the_others_and_is_named(plan, tmp_path):
             [*command, "--output-dir", str(run_dir)], stderr=stderr, cwd=tmp_path
         )
     try:
-        _wait_until(lambda: _num_steps(run_dir) >= 2)
+        _wait_until(lambda: run.poll() is not None or _num_steps(run_dir) >= 2)
+        assert run.poll() is None, (tmp_path / "stderr").read_text()
         victim = _children(run.pid)[1]
         os.kill(victim, signal.SIGKILL)
         assert run.wait(30) == 1
