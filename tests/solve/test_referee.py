@@ -49,7 +49,10 @@ def test_plan_equals_exhaustive_search(seed):
     profile = random_profile(rng)
     num_stages = rng.randint(2, min(4, 1 + sum(profile.legal_cuts())))
     cluster = random_cluster(rng, num_stages)
-    wishes = Wishes(global_batch_size=rng.choice([1, 2, 3, 5, 8]))
+    wishes = Wishes(
+        global_batch_size=rng.choice([1, 2, 3, 5, 8]),
+        recompute=rng.choice(["auto", "auto", "auto", "none", "full"]),
+    )
     expected_s = exhaustive_best_s(profile, cluster, wishes)
     if expected_s == float("inf"):
         with pytest.raises(InfeasibleError) as caught:
