@@ -170,4 +170,4 @@ def _solver(pulp: Any, name: str, time_limit_s: float) -> Any:
     highs = pulp.HiGHS(threads=1, **options)
     if name == "highs" or (name == "auto" and highs.available()):
         return highs
-    return pulp.PULP_CBC_CMD(threads=1, **options)
+    return pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, threads=1, **options)

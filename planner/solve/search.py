@@ -154,10 +154,13 @@ def _tighten(state: _State, columns: Columns) -> tuple[Columns, float]:
         all plans of `columns`, at most the best plan's step time [s].
     """
     columns = state.quicker(columns, state.limit_s)
+    cuts = _likely_cuts(state, columns)
+    if not cuts:
+        return columns, state.limit_s
+    for cut in cuts:  # even without any time there must be a plan
+        state.judge(cut)
     low_s = tried_s = _lowest_s(state, columns)
     high_s = state.limit_s
-    if not np.isfinite(low_s):
-        return columns, state.limit_s
     for _ in range(_NUM_BISECTIONS):
         middle_s = tried_s * 2 if np.isinf(high_s) else (tried_s + high_s) / 2
         if high_s - tried_s < _CLOSE * high_s or state.out_of_time:

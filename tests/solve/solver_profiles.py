@@ -39,7 +39,9 @@ def random_profile(rng: random.Random) -> ModelProfile:
     rows = tuple(
         LayerProfile(name=f"layer.{i}", **rng.choice(kinds)) for i in range(count)
     )
-    ties = [("layer.0", f"layer.{count - 1}")] if rng.random() < 0.5 else []
+    # Near enough to share a stage at times, where they count once.
+    tied = sorted(rng.sample(range(count), 2))
+    ties = [tuple(f"layer.{i}" for i in tied)] if rng.random() < 0.5 else []
     together = []
     if count > 4 and rng.random() < 0.3:
         first = rng.randrange(count - 1)

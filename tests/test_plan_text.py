@@ -1,0 +1,130 @@
+"""A plan as a person reads it."""
+
+import dataclasses
+
+import pytest
+
+from planner.model_profile import ModelInfo
+from planner.plan import (
+    Baseline,
+    MemoryBreakdown,
+    OptimizerPlan,
+    Plan,
+    PlanPrediction,
+    ProfileRef,
+    SchedulePlan,
+    SolverReport,
+    StagePlan,
+    StagePrediction,
+)
+from planner.plan_text import describe_plan, layer_ranges, memory_bar
+from planner.units import GIB
+
+
+def stage(index, names, first, gib, recompute=()):
+    used = int(gib * GIB)
+    return StagePlan(
+        index=index,
+        device=f"rtx3090:{index}",
+        first_layer=first,
+        last_layer=first + len(names) - 1,
+        layers=names,
+        recompute=recompute,
+        predicted=StagePrediction(
+            memory_bytes=MemoryBreakdown(weights=used, total=used),
+            capacity_bytes=24 * GIB,
+            forward_s=0.010,
+            backward_s=0.020,
+            busy_fraction=0.5,
+        ),
+    )
+
+
+PLAN = Plan(
+    model=ModelInfo(id="tiny"),
+    profile=ProfileRef(path="", sha256=""),
+    seq_len=512,
+    global_batch_size=8,
+    stages=(
+        stage(0, ("embed", "layers.0", "layers.1"), 0, 12.0),
+        stage(1, ("layers.2", "head"), 3, 23.5, recompute=("layers.2",)),
+    ),
+    schedule=SchedulePlan(
+        name="1f1b", num_microbatches=8, microbatch_size=1, actions=((), ())
+    ),
+    optimizer=OptimizerPlan(name="adamw", bytes_per_parameter=16),
+    predicted=PlanPrediction(
+        step_s=0.48, makespan_s=0.48, bubble_fraction=0.25, tokens_per_s=8533.0
+    ),
+    solver=SolverReport(
+        status="optimal", bound_s=0.48, gap=0.0, candidates=3, solve_s=0.25
+    ),
+    baselines=(
+        Baseline(name="even layers", layers_per_stage=(3, 2), step_s=0.6, fits=True),
+        Baseline(name="equal time", layers_per_stage=(2, 3), step_s=0.5, fits=False),
+    ),
+)
+
+
+def test_a_plan_is_one_table_one_result_and_one_proof():
+    assert describe_plan(PLAN).splitlines() == [
+        "tiny on 2 cards: 1f1b, 8 x 1 of 8 sequences, 512 tokens each, bfloat16, adamw",
+        "",
+        "stage  device     memory                                F        B    busy",
+        "    0  rtx3090:0  [#####-----]  12.0 of 24.0 GiB  10.0 ms  20.0 ms  50.0 %",
+        "       embed, layers.0-1",
+        "    1  rtx3090:1  [##########]  23.5 of 24.0 GiB  10.0 ms  20.0 ms  50.0 %",
+        "       layers.2, head (1 recomputed)",
+        "",
+        "480 ms a step, 8.53 k tokens/s, bubble 25.0 %, 1.00 of 2 cards busy",
+        "beside it: even layers 1.25x the time, equal time does not fit",
+        "optimal: no plan in the searched space has a shorter step; 3 simulated in "
+        "250 ms",
+    ]
+
+
+def test_short_layer_names_stand_in_the_row():
+    short = dataclasses.replace(PLAN, stages=PLAN.stages[:1])
+    header, row = describe_plan(short).splitlines()[2:4]
+    assert header.split()[-1] == "layers"
+    assert row.endswith("50.0 %  embed, layers.0-1")
+
+
+def test_a_plan_found_in_time_tells_its_gap():
+    solver = SolverReport(
+        status="feasible", bound_s=0.456, gap=0.05, candidates=3, solve_s=30.0
+    )
+    last = describe_plan(dataclasses.replace(PLAN, solver=solver)).splitlines()[-1]
+    assert last.startswith("feasible: found before the time limit, at most 5.0 % above")
+
+
+def test_no_line_is_wider_than_100_columns():
+    names = tuple(f"model.language_model.layers.{i}.inner" for i in range(9))
+    wide = dataclasses.replace(PLAN, stages=(stage(0, names, 0, 1.0),))
+    lines = describe_plan(wide).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert all(name in " ".join(lines) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (
+            ["embed", "layers.0", "layers.1", "layers.2", "head"],
+            "embed, layers.0-2, head",
+        ),
+        (["h.7"], "h.7"),
+        (["h.7", "h.9", "h.10"], "h.7, h.9-10"),
+        (["a.0", "b.1"], "a.0, b.1"),
+        ([], ""),
+    ],
+)
+def test_layer_ranges(names, text):
+    assert layer_ranges(names) == text
+
+
+def test_the_bar_is_to_scale():
+    assert memory_bar(0, 10) == "[----------]"
+    assert memory_bar(4, 10) == "[####------]"
+    assert memory_bar(99, 10) == "[##########]"
+    assert memory_bar(1, 0) == "[----------]"
