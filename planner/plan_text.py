@@ -91,13 +91,12 @@ def memory_bar(used_bytes: int, capacity_bytes: int) -> str:
 
 
 def _title(plan: Plan) -> str:
-    schedule, sequences = plan.schedule, plan.global_batch_size
+    schedule, size = plan.schedule, plan.schedule.microbatch_size
     name = plan.model.id or plan.model.architecture or "model"
     return (
         f"{name} on {plan.num_stages} {'card' if plan.num_stages == 1 else 'cards'}: "
-        f"{schedule.name}, {schedule.num_microbatches} x {schedule.microbatch_size} of "
-        f"{sequences} {'sequence' if sequences == 1 else 'sequences'}, "
-        f"{plan.seq_len} tokens each, {plan.dtype}, {plan.optimizer.name}"
+        f"{schedule.name}, {schedule.num_microbatches} microbatches of "
+        f"{size} x {plan.seq_len} tokens, {plan.dtype}, {plan.optimizer.name}"
     )
 
 

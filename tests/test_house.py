@@ -18,7 +18,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # it needs. The artifacts are plain data, so everything but they may know them.
 WORDS = {"errors", "units", "table", "versions", "artifact"}
 ARTIFACTS = WORDS | {"cards", "model_profile", "plan", "run_record"}
-PURE = ARTIFACTS | {"cluster", "optimizers", "schedule", "memory", "simulate"}
+PURE = ARTIFACTS | {"cluster", "optimizers", "schedule", "plan_check"}
+PURE |= {"memory", "simulate"}
 TEXTS = {"cards_text", "plan_profile", "plan_text", "profile_text", "run_text"}
 MAY_IMPORT = {
     "errors": set(),
@@ -32,12 +33,13 @@ MAY_IMPORT = {
     "run_record": WORDS | {"plan"},
     **dict.fromkeys(sorted(TEXTS | {"cluster", "optimizers"}), ARTIFACTS),
     "schedule": WORDS,
+    "plan_check": ARTIFACTS | {"schedule"},
     "memory": ARTIFACTS | {"cluster", "optimizers", "schedule"},
     "simulate": ARTIFACTS | {"cluster", "schedule"},
     "solve": PURE,
     "chain": ARTIFACTS,
     "measure": ARTIFACTS | {"optimizers", "chain"},
-    "runtime": ARTIFACTS | {"optimizers", "schedule", "chain", "measure"},
+    "runtime": ARTIFACTS | {"schedule", "plan_check", "chain", "measure"},
     "report": PURE | TEXTS | {"solve"},
     "demo": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report"},
     "cli": PURE | TEXTS | {"solve", "measure", "runtime", "report", "demo"},

@@ -40,7 +40,11 @@ class LayerRun:
         return None if self.leaf is None else self.leaf.clone()
 
     def live_tensors(self) -> Sequence[torch.Tensor]:
-        """Everything that is alive before the layer runs."""
+        """Everything that is alive before the layer runs.
+
+        Returns:
+            Parameters, their gradients, inputs and whatever else the run holds.
+        """
         grads = [p.grad for p in self.parameters if p.grad is not None]
         leaf = [] if self.leaf is None else [self.leaf]
         return [*self.parameters, *grads, *self.others, *leaf]

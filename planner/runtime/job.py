@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from planner import artifact
-from planner.chain.layers import Chain, find_chain
+from planner.chain.layers import find_chain
 from planner.chain.source import ModelSource, open_source, open_tokenizer
 from planner.chain.weights import has_weights
-from planner.errors import ArtifactError, ModelError, RunError
+from planner.errors import ModelError, RunError
 from planner.plan import Plan
+from planner.plan_check import check_layers, check_schedule
 from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
 from planner.runtime.options import RunOptions
 
@@ -102,13 +103,15 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
 
     Raises:
         ModelError: The model cannot be found or has no weights to load.
-        ArtifactError: The plan's layers are not the model's.
+        ArtifactError: The plan's layers are not the model's, or its order cannot
+            run.
         DataError: The data cannot be used.
         RunError: The plan needs cards that this machine does not have.
     """
     _check_devices(plan)
     source = open_planned_source(plan)
-    check_layers(plan, find_chain(source, attention=plan.attention))
+    check_layers(plan, find_chain(source, attention=plan.attention).names)
+    check_schedule(plan)
     pretrained = has_weights(source) if options.init is None else False
     if options.init == "pretrained":
         pretrained = True
@@ -156,32 +159,6 @@ def open_planned_source(plan: Plan) -> ModelSource:
         revision=plan.model.revision,
         trust_remote_code=plan.trust_remote_code,
     )
-
-
-def check_layers(plan: Plan, chain: Chain) -> None:
-    """Refuse a plan whose layers are not the model's.
-
-    Args:
-        plan: The plan.
-        chain: The model's layers.
-
-    Raises:
-        ArtifactError: They differ; the first difference is named.
-    """
-    planned = plan.layer_names
-    for index, (ours, theirs) in enumerate(zip(planned, chain.names, strict=False)):
-        if ours != theirs:
-            msg = (
-                f"the plan's layer {index} is '{ours}', but layer {index} of "
-                f"{plan.model.id} is '{theirs}'; profile and solve again"
-            )
-            raise ArtifactError(msg)
-    if len(planned) != len(chain.names):
-        msg = (
-            f"the plan has {len(planned)} layers, but {plan.model.id} has "
-            f"{len(chain.names)}; profile and solve again"
-        )
-        raise ArtifactError(msg)
 
 
 def _check_devices(plan: Plan) -> None:

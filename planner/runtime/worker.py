@@ -85,6 +85,9 @@ class StageTrainer:
 
         Returns:
             The step's metrics, the same on every stage.
+
+        Raises:
+            RunError: The loss or the gradient norm is not finite.
         """
         inputs = {"input_ids": batch.input_ids, "labels": batch.labels}
         if masked:

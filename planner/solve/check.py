@@ -10,9 +10,9 @@ from planner.memory import stage_memory, stage_parameters
 from planner.model_profile import ModelProfile
 from planner.optimizers import optimizer_spec
 from planner.plan import MemoryBreakdown, Plan
-from planner.schedule.actions import Actions, parse_actions
+from planner.plan_check import check_layers, check_schedule
+from planner.schedule.actions import Actions
 from planner.schedule.named import num_in_flight
-from planner.schedule.validate import validate_actions
 from planner.units import format_bytes
 
 
@@ -32,57 +32,6 @@ def check_plan(plan: Plan, profile: ModelProfile) -> None:
     _check_cuts(plan, profile)
     actions = check_schedule(plan)
     _check_memory(plan, profile, actions)
-
-
-def check_layers(plan: Plan, names: list[str]) -> None:
-    """Check that a plan holds every layer exactly once, in order.
-
-    Args:
-        plan: From the solver or from a user's file.
-        names: Of the layers of the profile or of the model, in order.
-
-    Raises:
-        ArtifactError: A name differs, is missing or is too many.
-    """
-    planned = plan.layer_names
-    for index, (ours, theirs) in enumerate(zip(planned, names, strict=False)):
-        if ours != theirs:
-            msg = (
-                f"layer {index} is '{ours}' in the plan but '{theirs}' in the model; "
-                "the plan was made for another model, solve again"
-            )
-            raise ArtifactError(msg)
-    if len(planned) != len(names):
-        msg = (
-            f"the plan has {len(planned)} layers but the model {len(names)}; "
-            "the plan was made for another model, solve again"
-        )
-        raise ArtifactError(msg)
-
-
-def check_schedule(plan: Plan) -> Actions:
-    """Check that the schedule of a plan can be run.
-
-    Args:
-        plan: From the solver or from a user's file.
-
-    Returns:
-        The actions of every device.
-
-    Raises:
-        ArtifactError: An entry is no action, or the order is impossible.
-    """
-    try:
-        actions = parse_actions(plan.schedule.actions)
-        validate_actions(
-            actions,
-            num_stages=plan.num_stages,
-            num_microbatches=plan.schedule.num_microbatches,
-        )
-    except ValueError as error:
-        msg = f"the schedule of the plan cannot be run: {error}"
-        raise ArtifactError(msg) from error
-    return actions
 
 
 def expected_memory(
