@@ -68,7 +68,7 @@ PLAN = Plan(
 
 def test_a_plan_is_one_table_one_result_and_one_proof():
     assert describe_plan(PLAN).splitlines() == [
-        "tiny on 2 cards: 1f1b, 8 x 1 of 8 sequences, 512 tokens each, bfloat16, adamw",
+        "tiny on 2 cards: 1f1b, 8 microbatches of 1 x 512 tokens, bfloat16, adamw",
         "",
         "stage  device     memory                                F        B    busy",
         "    0  rtx3090:0  [#####-----]  12.0 of 24.0 GiB  10.0 ms  20.0 ms  50.0 %",

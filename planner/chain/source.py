@@ -4,7 +4,6 @@ Only configuration and small files are read here; weights are `weights`' work.
 """
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
+from planner.chain.hub import hub_is_reachable
 from planner.errors import ModelError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -88,7 +88,10 @@ def open_source(
         raise ModelError(msg)
     try:
         config = AutoConfig.from_pretrained(
-            model_id, revision=revision, trust_remote_code=trust_remote_code
+            model_id,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            local_files_only=not path.is_dir() and not hub_is_reachable(),
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(_why_no_config(model_id, error)) from error
@@ -173,6 +176,7 @@ def find_file(source: ModelSource, name: str) -> Path | None:
             source.id,
             name,
             revision=source.revision,
+            local_files_only=not hub_is_reachable(),
             _raise_exceptions_for_missing_entries=False,
             _raise_exceptions_for_connection_errors=False,
         )
@@ -198,12 +202,14 @@ def _why_no_config(model_id: str, error: Exception) -> str:
         return f"{model_id}/config.json cannot be used: {_first_line(error)}"
     if model_id.startswith((".", "/", "~")) or model_id.count("/") > 1:
         return f"there is no model folder {model_id}"
-    offline = os.environ.get("HF_HUB_OFFLINE") == "1"
-    reason = "the hub is switched off by HF_HUB_OFFLINE" if offline else "no answer"
+    if not hub_is_reachable():
+        return (
+            f"'{model_id}' is no folder here, and the model hub cannot be reached; "
+            "check the network, or give the path of a local folder"
+        )
     return (
-        f"'{model_id}' is neither a folder here nor a model that the hub gave us "
-        f"({reason}); check the spelling and the network, or give a local folder "
-        f"({_first_line(error)})"
+        f"'{model_id}' is neither a folder here nor a model that the hub gave us; "
+        f"check the spelling, or give a local folder ({_first_line(error)})"
     )
 
 

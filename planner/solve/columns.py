@@ -105,7 +105,11 @@ class ColumnTables:
         return self._columns(allowed, np.broadcast_to(extra_s, allowed.shape))
 
     def quick(self) -> Columns:
-        """Columns with no recompute where that fits, else with full recompute."""
+        """Columns with no recompute where that fits, else with full recompute.
+
+        Returns:
+            The columns that fit.
+        """
         none_s, none_needed = self._all_or_none(False)
         full_s, full_needed = self._all_or_none(True)
         without = none_needed <= self.room_bytes
@@ -113,7 +117,11 @@ class ColumnTables:
         return self._columns(allowed, np.where(without, none_s, full_s))
 
     def optimistic(self) -> Columns:
-        """Columns without recompute that may fit with some; times only too low."""
+        """Columns without recompute that may fit with some; times only too low.
+
+        Returns:
+            A superset of the columns that fit.
+        """
         allowed = self.legal & (self.room_bytes >= 0)
         return self._columns(allowed, np.zeros(allowed.shape))
 

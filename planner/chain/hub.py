@@ -1,0 +1,30 @@
+"""Whether the model hub can be asked at all.
+
+Without a network its client tries for half a minute; a name that cannot be
+resolved is known at once.
+"""
+
+import socket
+from functools import cache
+from urllib.parse import urlparse
+from urllib.request import getproxies
+
+from huggingface_hub import constants
+
+
+@cache
+def hub_is_reachable() -> bool:
+    """Look the hub's name up, once per process.
+
+    Returns:
+        False if it is switched off or its name cannot be resolved.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return False
+    if getproxies():
+        return True  # the proxy resolves names, not this machine
+    try:
+        socket.getaddrinfo(urlparse(constants.ENDPOINT).hostname, 443)
+    except OSError:
+        return False
+    return True
