@@ -42,7 +42,7 @@ class MeasuredStage:
         bubble_fraction: 1 - busy_s / makespan.
         forward_s: Median F of one microbatch [s].
         backward_s: Median B of one microbatch [s].
-        optimizer_s: Median time of exchange, clipping and optimizer [s].
+        optimizer_s: Median time of clipping and optimizer [s].
         spans: Every action of the measured step.
     """
 

@@ -24,7 +24,7 @@ class StageMeasurements:
         self._device = device
         self._peak_bytes = 0
         self._reserved_bytes = 0
-        self._after_schedule_s: list[float] = []
+        self._optimizer_s: list[float] = []
         self._spans: tuple[MeasuredSpan, ...] = ()
         self._watching = False
 
@@ -53,16 +53,16 @@ class StageMeasurements:
             self._peak_bytes = live.peak_bytes
         self._watching = False
 
-    def note_step(self, after_schedule_s: float, stopwatch: Stopwatch) -> None:
+    def note_step(self, optimizer_s: float, stopwatch: Stopwatch) -> None:
         """Note a step's times, unless watching its memory slowed it down.
 
         Args:
-            after_schedule_s: Exchange, clipping and optimizer [s].
+            optimizer_s: Clipping and optimizer [s].
             stopwatch: Holds the step's actions.
         """
         if self._watching and self._device.type == "cpu" and self._spans:
             return
-        self._after_schedule_s.append(after_schedule_s)
+        self._optimizer_s.append(optimizer_s)
         self._spans = stopwatch.spans()
 
     def summary(self) -> MeasuredStage:
@@ -82,7 +82,7 @@ class StageMeasurements:
             busy_s=sum(sum(found) for found in durations.values()),
             forward_s=statistics.median(durations["F"] or [0.0]),
             backward_s=statistics.median(durations["B"] or [0.0]),
-            optimizer_s=statistics.median(self._after_schedule_s[1:] or [0.0]),
+            optimizer_s=statistics.median(self._optimizer_s[1:] or [0.0]),
             spans=self._spans,
         )
 

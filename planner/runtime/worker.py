@@ -95,7 +95,6 @@ class StageTrainer:
         inputs = {key: value.to(self.device) for key, value in inputs.items()}
         begin_s = time.perf_counter()
         loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
-        schedule_s = time.perf_counter()
         self.tied.exchange()
         totals = torch.tensor(
             [loss, squared_norm(self.tied.owned)], dtype=torch.float64
@@ -108,12 +107,14 @@ class StageTrainer:
                 "use a lower --lr, or look at the data of that step"
             )
             raise RunError(msg)
+        # Only now: until here this stage waited for the others.
+        together_s = time.perf_counter()
         clip(self.parameters.values(), norm, self.options.max_grad_norm)
         self.optimizer.step(lr)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         end_s = time.perf_counter()
-        self.measurements.note_step(end_s - schedule_s, self.engine.stopwatch)
+        self.measurements.note_step(end_s - together_s, self.engine.stopwatch)
         return StepMetrics(
             step=number,
             loss=loss,
