@@ -46,6 +46,9 @@ def format_bytes(num_bytes: float) -> str:
     Returns:
         For example `21.4 GiB`, `512 MiB` or `96 B`.
     """
+    if abs(num_bytes) >= 100 * GIB:
+        # Tenths decide whether a model fits on a few cards.
+        return f"{num_bytes / GIB:.1f} GiB"
     for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(num_bytes) >= factor:
             return f"{_three_digits(num_bytes / factor)} {unit}"
