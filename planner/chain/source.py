@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
@@ -90,14 +91,9 @@ def open_source(
         config = AutoConfig.from_pretrained(
             model_id, revision=revision, trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, StrictDataclassError) as error:
         raise ModelError(_why_no_config(model_id, error)) from error
-    if not trust_remote_code and _needs_remote_code(config):
-        msg = (
-            f"{model_id} brings its own modelling code; read it, then allow it "
-            "with --trust-remote-code"
-        )
-        raise ModelError(msg)
+    _check_it_can_be_built(model_id, config, trust_remote_code)
     return ModelSource(
         id=model_id,
         config=config,
@@ -131,7 +127,12 @@ def build_model(
             trust_remote_code=source.trust_remote_code,
         )
     except (ValueError, ImportError, KeyError) as error:
-        msg = f"{source.id} cannot be built as a causal language model: {error}"
+        msg = f"transformers cannot build {source.id}: {_one_line(error)}"
+        if "attn_implementation" in str(error):
+            msg = (
+                f"{source.id} has no attention '{attention}' in transformers; "
+                "let it choose with --attention auto"
+            )
         raise ModelError(msg) from error
     return model.train()
 
@@ -181,11 +182,22 @@ def find_file(source: ModelSource, name: str) -> Path | None:
     return Path(found) if found else None
 
 
-def _needs_remote_code(config: Any) -> bool:
-    auto_map = getattr(config, "auto_map", None) or {}
-    return "AutoModelForCausalLM" in auto_map and (
-        type(config) not in AutoModelForCausalLM._model_mapping
-    )
+def _check_it_can_be_built(model_id: str, config: Any, trust_remote_code: bool) -> None:
+    """Refuse what is no causal language model to transformers."""
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        return
+    if "AutoModelForCausalLM" not in (getattr(config, "auto_map", None) or {}):
+        msg = (
+            f"{model_id} is a {config.model_type} model, which transformers cannot "
+            "build as a causal language model; give one that predicts the next token"
+        )
+        raise ModelError(msg)
+    if not trust_remote_code:
+        msg = (
+            f"{model_id} brings its own modelling code; read it, then allow it "
+            "with --trust-remote-code"
+        )
+        raise ModelError(msg)
 
 
 def _why_no_config(model_id: str, error: Exception) -> str:
@@ -195,7 +207,7 @@ def _why_no_config(model_id: str, error: Exception) -> str:
             "--trust-remote-code"
         )
     if Path(model_id).is_dir():
-        return f"{model_id}/config.json cannot be used: {_first_line(error)}"
+        return f"{model_id}/config.json cannot be used: {_one_line(error)}"
     if model_id.startswith((".", "/", "~")) or model_id.count("/") > 1:
         return f"there is no model folder {model_id}"
     offline = os.environ.get("HF_HUB_OFFLINE") == "1"
@@ -203,10 +215,13 @@ def _why_no_config(model_id: str, error: Exception) -> str:
     return (
         f"'{model_id}' is neither a folder here nor a model that the hub gave us "
         f"({reason}); check the spelling and the network, or give a local folder "
-        f"({_first_line(error)})"
+        f"({_one_line(error, num_lines=1)})"
     )
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _one_line(error: Exception, *, num_lines: int = 2) -> str:
+    """The start of an error's text; transformers goes on with advice."""
+    if isinstance(error, KeyError):
+        return f"it knows no {error}"
+    lines = str(error).split("\n")[:num_lines]
+    return " ".join(" ".join(lines).split()) or type(error).__name__
