@@ -130,7 +130,7 @@ def find_chain(source: ModelSource, *, attention: str) -> Chain:
         model = build_model(source, dtype=torch.bfloat16, attention=attention)
         prefix, blocks = _find_blocks(model, source.id)
         watch = _Watch(model, blocks)
-        watch.run(torch.zeros((1, 8), dtype=torch.long))
+        watch.run(torch.zeros((1, 8), dtype=torch.long), source.id)
     handover = watch.handover(source.id)
     layers: tuple[Layer, ...] = (
         _outer_layer(model, EMBEDDING, watch.before),
@@ -181,7 +181,7 @@ class _Watch:
         self._blocks = blocks
         self._calls: list[tuple[int, Any, Any, Any]] = []
 
-    def run(self, input_ids: torch.Tensor) -> None:
+    def run(self, input_ids: torch.Tensor, model_id: str) -> None:
         in_block = {id(m) for block in self._blocks for m in block.modules()}
         with ExitStack() as hooks:
             for name, module in self._model.named_modules():
@@ -194,7 +194,15 @@ class _Watch:
                     self._note_block(index), with_kwargs=True
                 )
                 hooks.callback(hook.remove)
-            self._model(input_ids=input_ids, use_cache=False)
+            try:
+                self._model(input_ids=input_ids, use_cache=False)
+            except Exception as error:
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                msg = (
+                    f"{model_id} does not run on token ids alone, with shapes that do "
+                    f"not depend on them ({reason[:200]})"
+                )
+                raise ModelError(msg) from error
 
     def _note(self, name: str) -> Any:
         def hook(module: torch.nn.Module, args: Any) -> None:
