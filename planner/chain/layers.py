@@ -198,10 +198,7 @@ class _Watch:
                 self._model(input_ids=input_ids, use_cache=False)
             except Exception as error:
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                msg = (
-                    f"{model_id} does not run on token ids alone, with shapes that do "
-                    f"not depend on them ({reason[:200]})"
-                )
+                msg = f"{model_id} does not run on token ids alone ({reason[:200]})"
                 raise ModelError(msg) from error
 
     def _note(self, name: str) -> Any:

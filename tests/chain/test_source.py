@@ -142,7 +142,7 @@ def test_a_model_is_built_in_training_mode_and_in_its_dtype():
 
 def test_an_attention_that_the_model_does_not_have():
     source = ModelSource(id="tiny", config=gemma2_config())
-    with pytest.raises(ModelError, match="no attention 'sdpa'.*--attention auto"):
+    with pytest.raises(ModelError, match=r"no attention 'sdpa'.*--attention auto"):
         build_model(source, dtype=torch.float32, attention="sdpa")
     model = build_model(source, dtype=torch.float32, attention="auto")
     assert model.config._attn_implementation == "eager"
