@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from planner.chain.source import ModelSource, build_model
 from planner.errors import ModelError
@@ -253,6 +254,13 @@ class _Watch:
             raise ModelError(msg)
         if call and not _same_tensor(hidden, self._calls[call - 1][3]):
             msg = f"block {call} of {model_id} is not handed what block {call - 1} left"
+            raise ModelError(msg)
+        others = [x for x in tree_leaves((args, kwargs)) if x is not hidden]
+        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in others):
+            msg = (
+                f"block {call} of {model_id} is handed a second tensor that needs a "
+                "gradient; only the hidden state can pass from stage to stage"
+            )
             raise ModelError(msg)
         return key, index, 0 if index is None else len(output)
 

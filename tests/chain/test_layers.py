@@ -194,6 +194,16 @@ class InTuple(LlamaForCausalLM):
         self.model.norm.forward = lambda hidden: hidden[0]
 
 
+class LearnedPositions(LlamaForCausalLM):
+    """Every block is handed a tensor that the embedding's weight is part of."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        rotary, weight = self.model.rotary_emb, self.model.embed_tokens.weight
+        forward = rotary.forward
+        rotary.forward = lambda *a, **k: [x * weight[0, 0] for x in forward(*a, **k)]
+
+
 class NeedsPixels(LlamaForCausalLM):
     def forward(self, pixel_values, **kwargs):
         raise AssertionError
@@ -208,6 +218,7 @@ class NeedsPixels(LlamaForCausalLM):
         (Between, "block 1 of mine is not handed what block 0 left"),
         (Wider, "block 1 of mine does not pass one hidden state along"),
         (InTuple, "the blocks of mine pass their hidden state in 2 ways"),
+        (LearnedPositions, "block 0 of mine is handed a second tensor that needs"),
         (NeedsPixels, "mine does not run on token ids alone.*pixel_values"),
     ],
 )
