@@ -38,24 +38,29 @@ def padded_batch(vocab_size=256):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+def run_whole(folder, batch, attention):
+    """Summed loss and gradients of the unsplit model, by its own loss."""
+    model = whole_model(folder, attention)
+    num_targets = (batch["labels"][:, 1:] != -100).sum()
+    loss = model(**batch, use_cache=False).loss * num_targets
+    loss.backward()
+    return loss.item(), {name: p.grad for name, p in model.named_parameters()}
+
+
 def run_stages(stages, batch):
-    """Loss and gradients by canonical name; copies of a tied one are summed."""
-    hidden, edges = (), []
+    """Summed loss and gradients by canonical name, as in one pipeline step."""
+    received, sent = None, []
     for stage in stages:
-        output = stage(*hidden, **batch)
-        edges.append((hidden, output))
-        hidden = (output.detach().requires_grad_(),)
-    grad = None
-    for stage_input, output in reversed(edges):
+        output = stage(*([] if received is None else [received]), **batch)
+        sent.append((received, output))
+        received = output.detach().requires_grad_()
+    loss, grad = output.item(), None
+    for received, output in reversed(sent):
         output.backward(grad)
-        grad = stage_input[0].grad if stage_input else None
+        grad = None if received is None else received.grad
     grads = {}
     for stage in stages:
         for name, parameter in stage.owned_parameters().items():
+            # Each holder of a tied parameter has its share.
             grads[name] = grads.get(name, 0) + parameter.grad
-    return output_of(edges), grads
-
-
-def output_of(edges):
-    """What the last stage returned."""
-    return edges[-1][1].item()
+    return loss, grads
