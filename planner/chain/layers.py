@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from planner.chain.source import ModelSource, build_model
 from planner.errors import ModelError
@@ -130,7 +131,7 @@ def find_chain(source: ModelSource, *, attention: str) -> Chain:
         model = build_model(source, dtype=torch.bfloat16, attention=attention)
         prefix, blocks = _find_blocks(model, source.id)
         watch = _Watch(model, blocks)
-        watch.run(torch.zeros((1, 8), dtype=torch.long))
+        watch.run(torch.zeros((1, 8), dtype=torch.long), source.id)
     handover = watch.handover(source.id)
     layers: tuple[Layer, ...] = (
         _outer_layer(model, EMBEDDING, watch.before),
@@ -181,7 +182,7 @@ class _Watch:
         self._blocks = blocks
         self._calls: list[tuple[int, Any, Any, Any]] = []
 
-    def run(self, input_ids: torch.Tensor) -> None:
+    def run(self, input_ids: torch.Tensor, model_id: str) -> None:
         in_block = {id(m) for block in self._blocks for m in block.modules()}
         with ExitStack() as hooks:
             for name, module in self._model.named_modules():
@@ -194,7 +195,12 @@ class _Watch:
                     self._note_block(index), with_kwargs=True
                 )
                 hooks.callback(hook.remove)
-            self._model(input_ids=input_ids, use_cache=False)
+            try:
+                self._model(input_ids=input_ids, use_cache=False)
+            except Exception as error:
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                msg = f"{model_id} does not run on token ids alone ({reason[:200]})"
+                raise ModelError(msg) from error
 
     def _note(self, name: str) -> Any:
         def hook(module: torch.nn.Module, args: Any) -> None:
@@ -248,6 +254,13 @@ class _Watch:
             raise ModelError(msg)
         if call and not _same_tensor(hidden, self._calls[call - 1][3]):
             msg = f"block {call} of {model_id} is not handed what block {call - 1} left"
+            raise ModelError(msg)
+        others = [x for x in tree_leaves((args, kwargs)) if x is not hidden]
+        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in others):
+            msg = (
+                f"block {call} of {model_id} is handed a second tensor that needs a "
+                "gradient; only the hidden state can pass from stage to stage"
+            )
             raise ModelError(msg)
         return key, index, 0 if index is None else len(output)
 

@@ -4,12 +4,14 @@ Only configuration and small files are read here; weights are `weights`' work.
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
@@ -18,6 +20,16 @@ from planner.chain.hub import hub_is_reachable
 from planner.errors import ModelError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+# What transformers raises for a configuration that it cannot use.
+_REFUSALS = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    ImportError,
+    StrictDataclassError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +105,9 @@ def open_source(
             trust_remote_code=trust_remote_code,
             local_files_only=not path.is_dir() and not hub_is_reachable(),
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except _REFUSALS as error:
         raise ModelError(_why_no_config(model_id, error)) from error
-    if not trust_remote_code and _needs_remote_code(config):
-        msg = (
-            f"{model_id} brings its own modelling code; read it, then allow it "
-            "with --trust-remote-code"
-        )
-        raise ModelError(msg)
+    _check_it_can_be_built(model_id, config, trust_remote_code)
     return ModelSource(
         id=model_id,
         config=config,
@@ -128,13 +135,18 @@ def build_model(
     """
     try:
         model: torch.nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            source.config,
+            copy.deepcopy(source.config),  # it is written to
             dtype=dtype,
             attn_implementation=None if attention == "auto" else attention,
             trust_remote_code=source.trust_remote_code,
         )
-    except (ValueError, ImportError, KeyError) as error:
-        msg = f"{source.id} cannot be built as a causal language model: {error}"
+    except _REFUSALS as error:
+        msg = f"transformers cannot build {source.id}: {_one_line(error)}"
+        if "attn_implementation" in str(error):
+            msg = (
+                f"{source.id} has no attention '{attention}' in transformers; "
+                "let it choose with --attention auto"
+            )
         raise ModelError(msg) from error
     return model.train()
 
@@ -185,11 +197,22 @@ def find_file(source: ModelSource, name: str) -> Path | None:
     return Path(found) if found else None
 
 
-def _needs_remote_code(config: Any) -> bool:
-    auto_map = getattr(config, "auto_map", None) or {}
-    return "AutoModelForCausalLM" in auto_map and (
-        type(config) not in AutoModelForCausalLM._model_mapping
-    )
+def _check_it_can_be_built(model_id: str, config: Any, trust_remote_code: bool) -> None:
+    """Refuse what is no causal language model to transformers."""
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        return
+    if "AutoModelForCausalLM" not in (getattr(config, "auto_map", None) or {}):
+        msg = (
+            f"{model_id} is a {config.model_type} model, which transformers cannot "
+            "build as a causal language model; give one that predicts the next token"
+        )
+        raise ModelError(msg)
+    if not trust_remote_code:
+        msg = (
+            f"{model_id} brings its own modelling code; read it, then allow it "
+            "with --trust-remote-code"
+        )
+        raise ModelError(msg)
 
 
 def _why_no_config(model_id: str, error: Exception) -> str:
@@ -199,7 +222,7 @@ def _why_no_config(model_id: str, error: Exception) -> str:
             "--trust-remote-code"
         )
     if Path(model_id).is_dir():
-        return f"{model_id}/config.json cannot be used: {_first_line(error)}"
+        return f"{model_id}/config.json cannot be used: {_one_line(error)}"
     if model_id.startswith((".", "/", "~")) or model_id.count("/") > 1:
         return f"there is no model folder {model_id}"
     if not hub_is_reachable():
@@ -209,10 +232,14 @@ def _why_no_config(model_id: str, error: Exception) -> str:
         )
     return (
         f"'{model_id}' is neither a folder here nor a model that the hub gave us; "
-        f"check the spelling, or give a local folder ({_first_line(error)})"
+        f"check the spelling, or give a local folder "
+        f"({_one_line(error, num_lines=1)})"
     )
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _one_line(error: Exception, *, num_lines: int = 2) -> str:
+    """The start of an error's text; transformers goes on with advice."""
+    if isinstance(error, KeyError):
+        return f"it knows no {error}"
+    lines = str(error).split("\n")[:num_lines]
+    return " ".join(" ".join(lines).split()) or type(error).__name__

@@ -12,7 +12,8 @@ A stand-in returns zeros of the shape that the real module would return; it
 finds the shape by running the real one on meta, where nothing is computed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -122,7 +123,7 @@ class StageModule(torch.nn.Module):
         for path in self.chain.layers[0].modules:
             if path not in kept:
                 module = self.model.get_submodule(path)
-                module.forward = _stand_in(module.forward)
+                module.forward = _stand_in(module)
         for layer in self.chain.layers[1:first]:
             if layer.modules and layer in self.chain.blocks:
                 block = self.model.get_submodule(layer.name)
@@ -219,8 +220,9 @@ def summed_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _stand_in(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Zeros of the shape and dtype that `real` returns."""
+def _stand_in(module: torch.nn.Module) -> Callable[..., Any]:
+    """A forward that returns zeros of the shape and dtype of the real one."""
+    real = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         devices: list[torch.device] = []
@@ -237,8 +239,20 @@ def _stand_in(real: Callable[..., Any]) -> Callable[..., Any]:
                 return zero.expand(value.shape)
             return value
 
-        with torch.no_grad():
+        with torch.no_grad(), _buffers_on_meta(module):
             output = real(*tree_map(to_meta, args), **tree_map(to_meta, kwargs))
         return tree_map(zeros, output)
 
     return forward
+
+
+@contextmanager
+def _buffers_on_meta(module: torch.nn.Module) -> Iterator[None]:
+    """Hide a module's buffers: on a card, meta tensors do not mix with them."""
+    real = dict(module._buffers)
+    for name, buffer in real.items():
+        module._buffers[name] = None if buffer is None else buffer.to("meta")
+    try:
+        yield
+    finally:
+        module._buffers.update(real)

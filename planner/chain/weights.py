@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from planner.chain.layers import Layer
 from planner.chain.source import ModelSource, find_file
@@ -52,18 +52,15 @@ def load_weights(stage: StageModule, source: ModelSource, device: torch.device) 
         device: Where the parameters go.
 
     Raises:
-        ModelError: There is no checkpoint, or it lacks one of the parameters.
+        ModelError: There is no checkpoint, it is damaged, or it lacks one of the
+            parameters.
     """
-    files = _tensor_files(source)
-    with contextlib.ExitStack() as opened:
-        handles: dict[Path, Any] = {}
-        state: dict[str, Any] = {}
-        for key in _wanted_keys(stage, files):
-            path = files[key]
-            if path not in handles:
-                handles[path] = opened.enter_context(safe_open(path, framework="pt"))
-            state[key] = handles[path].get_slice(key)
-        _assign(stage, state)
+    _forget(stage)
+    try:
+        _read(stage, _tensor_files(source))
+    except SafetensorError as error:
+        msg = f"the weights of {source.id} are damaged ({error}); fetch them again"
+        raise ModelError(msg) from error
     _settle(stage, device)
     missing = [n for n, p in stage.owned_parameters().items() if p.is_meta]
     if missing:
@@ -73,6 +70,28 @@ def load_weights(stage: StageModule, source: ModelSource, device: torch.device) 
             "architecture, or train from random weights with --init random"
         )
         raise ModelError(msg)
+
+
+def _forget(stage: StageModule) -> None:
+    """Send the stage's parameters to meta, so that one not loaded is noticed."""
+    for names in (layer.parameters for layer in stage.layers):
+        for name in names:
+            parameter = stage.model.get_parameter(name)
+            _set_parameter(
+                stage.model, name, torch.nn.Parameter(parameter.detach().to("meta"))
+            )
+
+
+def _read(stage: StageModule, files: dict[str, Path]) -> None:
+    with contextlib.ExitStack() as opened:
+        handles: dict[Path, Any] = {}
+        state: dict[str, Any] = {}
+        for key in _wanted_keys(stage, files):
+            path = files[key]
+            if path not in handles:
+                handles[path] = opened.enter_context(safe_open(path, framework="pt"))
+            state[key] = handles[path].get_slice(key)
+        _assign(stage, state)
 
 
 def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None:
@@ -164,7 +183,11 @@ def _tensor_files(source: ModelSource) -> dict[str, Path]:
     """In which file each tensor of the checkpoint lies."""
     index = find_file(source, _INDEX)
     if index is not None:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        try:
+            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        except (ValueError, KeyError) as error:
+            msg = f"{index} does not say in which file each tensor lies"
+            raise ModelError(msg) from error
         return {key: _shard(source, name) for key, name in weight_map.items()}
     single = find_file(source, _SINGLE)
     if single is None:

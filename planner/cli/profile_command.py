@@ -43,7 +43,13 @@ from planner.cli.parameters import (
     show_default=True,
     help="Sequences of a microbatch; several let solve choose.",
 )
-@click.option("--attention", default="sdpa", show_default=True)
+@click.option(
+    "--attention",
+    metavar="auto|sdpa|eager|...",
+    default="auto",
+    show_default=True,
+    help="Attention of transformers; auto lets it choose for the model.",
+)
 @click.option("--revision", help="Branch, tag or commit of the hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code of the model.")
 @click.option(

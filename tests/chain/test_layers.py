@@ -1,0 +1,232 @@
+"""How a model becomes a chain of layers."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES
+from model_folders import llama_config
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+from planner.chain.layers import find_chain
+from planner.chain.source import ModelSource
+from planner.errors import ModelError
+
+BLOCKS_OF = {
+    "gpt2": "transformer.h",
+    "falcon": "transformer.h",
+    "bloom": "transformer.h",
+    "opt": "model.decoder.layers",
+}
+EMBEDDING_OF = {
+    "gpt2": "transformer.wte.weight",
+    "falcon": "transformer.word_embeddings.weight",
+    "bloom": "transformer.word_embeddings.weight",
+    "opt": "model.decoder.embed_tokens.weight",
+}
+UNTIED = {"llama-untied", "mixtral", "qwen2", "half-sparse", "phi"}
+
+every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
+
+
+def kinds(chain):
+    """Equal letters for layers that cost the same: `abbc`."""
+    prints = list(dict.fromkeys(layer.fingerprint for layer in chain.layers))
+    return "".join("abcdef"[prints.index(x.fingerprint)] for x in chain.layers)
+
+
+# --- what every chain is ------------------------------------------------------
+
+
+@every_architecture
+def test_a_chain_is_embedding_blocks_and_head(chains, name):
+    path = BLOCKS_OF.get(name, "model.layers")
+    blocks = [f"{path}.{i}" for i in range(3)]
+    assert list(chains[name].names) == ["embedding", *blocks, "head"]
+    assert [layer.name for layer in chains[name].blocks] == blocks
+
+
+@every_architecture
+def test_the_head_is_tied_to_the_embedding_where_the_model_says_so(chains, name):
+    chain = chains[name]
+    embedding = EMBEDDING_OF.get(name, "model.embed_tokens.weight")
+    if name in UNTIED:
+        assert (chain.ties, chain.tied, chain.canonical) == ((), (), {})
+        return
+    assert chain.ties == (("embedding", "head"),)
+    assert chain.tied == ((embedding, "lm_head.weight"),)
+    assert chain.canonical == dict.fromkeys(chain.tied[0], embedding)
+    assert chain.layers[0].num_tied_parameters == 256 * 32
+    assert chain.layers[-1].num_tied_parameters == 256 * 32
+
+
+@every_architecture
+def test_parameters_add_up_to_those_of_the_model(chains, name):
+    model = AutoModelForCausalLM.from_config(ARCHITECTURES[name])
+    chain = chains[name]
+    names = {n for layer in chain.layers for n in layer.parameters}
+    assert names == {n for n, _ in model.named_parameters(remove_duplicate=False)}
+    total = sum(p.numel() for p in model.parameters())
+    assert chain.num_parameters == total
+    counted = sum(x.num_parameters for x in chain.layers)
+    assert counted - sum(256 * 32 for _ in chain.ties) == total
+    for block in chain.blocks:
+        parameters = model.get_submodule(block.name).parameters()
+        assert block.num_parameters == sum(p.numel() for p in parameters)
+        assert block.num_tied_parameters == 0
+
+
+@every_architecture
+def test_one_hidden_state_is_handed_over(chains, name):
+    handover = chains[name].handover
+    assert handover.input_key == 0
+    assert handover.shape == (1, 8, 32)
+    assert handover.dtype == torch.bfloat16
+    in_tuple = handover.output_index == 0 and handover.output_length > 0
+    bare = handover.output_index is None and handover.output_length == 0
+    assert in_tuple or bare
+
+
+# --- which layers are alike ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("llama-tied", "abbbc"),
+        ("mixtral", "abbbc"),
+        ("gpt2", "abbbc"),
+        ("opt", "abbbc"),
+        ("gemma2", "abcbd"),  # sliding, full, sliding
+        ("gemma3", "abbcd"),  # sliding, sliding, full
+        ("half-sparse", "abccd"),  # dense, experts, experts
+    ],
+)
+def test_layers_that_cost_the_same_have_one_fingerprint(chains, name, expected):
+    assert kinds(chains[name]) == expected
+
+
+def test_a_block_has_the_name_of_its_class(chains):
+    found = [layer.kind for layer in chains["llama-tied"].layers]
+    assert found == ["embedding", *["LlamaDecoderLayer"] * 3, "head"]
+
+
+def test_the_attention_that_the_model_chose_is_written_down(chains):
+    assert chains["gemma2"].attention == "eager"
+    assert chains["llama-tied"].attention == "sdpa"
+
+
+def test_nothing_is_allocated_for_a_model_of_seventy_billion():
+    config = llama_config(
+        hidden_size=8192,
+        intermediate_size=28672,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        tie_word_embeddings=False,
+    )
+    chain = find_chain(ModelSource(id="llama-3-70b", config=config), attention="sdpa")
+    assert chain.num_parameters == 70_553_706_496
+    assert kinds(chain) == "a" + 80 * "b" + "c"
+
+
+# --- what is refused ----------------------------------------------------------
+
+
+def chain_of(model, monkeypatch):
+    """The chain of a model that transformers is made to build."""
+
+    def build(source, **_):
+        return model(source.config)
+
+    monkeypatch.setattr("planner.chain.layers.build_model", build)
+    config = llama_config(num_hidden_layers=2)
+    return find_chain(ModelSource(id="mine", config=config), attention="sdpa")
+
+
+class NoBlocks(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.only = torch.nn.Linear(2, 2)
+
+
+class Unused(LlamaForCausalLM):
+    def __init__(self, config):
+        super().__init__(config)
+        self.spare = torch.nn.Linear(2, 2)
+
+
+class Twice(LlamaForCausalLM):
+    """Calls its blocks twice, as ALBERT does."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        first, last = self.model.layers
+        forward = last.forward
+        last.forward = lambda x, **k: forward(first(x, **k), **k)
+
+
+class Between(LlamaForCausalLM):
+    """Does something to the hidden state between its blocks."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model.layers[1].register_forward_pre_hook(lambda _, args: (args[0] * 2,))
+
+
+class Wider(LlamaForCausalLM):
+    """A block returns another shape than it takes."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        forward = self.model.layers[1].forward
+        self.model.layers[1].forward = lambda *a, **k: forward(*a, **k).repeat(1, 1, 2)
+        self.model.norm.forward = lambda hidden: hidden[..., :32]
+
+
+class InTuple(LlamaForCausalLM):
+    """One block returns a tensor, the other a tuple."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        forward = self.model.layers[1].forward
+        self.model.layers[1].forward = lambda *a, **k: (forward(*a, **k), None)
+        self.model.norm.forward = lambda hidden: hidden[0]
+
+
+class LearnedPositions(LlamaForCausalLM):
+    """Every block is handed a tensor that the embedding's weight is part of."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        rotary, weight = self.model.rotary_emb, self.model.embed_tokens.weight
+        forward = rotary.forward
+        rotary.forward = lambda *a, **k: [x * weight[0, 0] for x in forward(*a, **k)]
+
+
+class NeedsPixels(LlamaForCausalLM):
+    def forward(self, pixel_values, **kwargs):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (NoBlocks, "mine has no list of blocks"),
+        (Unused, r"the parameter spare\.weight of mine belongs to no layer"),
+        (Twice, r"does not call its 2 blocks one after the other; .* \[0, 0, 1\]"),
+        (Between, "block 1 of mine is not handed what block 0 left"),
+        (Wider, "block 1 of mine does not pass one hidden state along"),
+        (InTuple, "the blocks of mine pass their hidden state in 2 ways"),
+        (LearnedPositions, "block 0 of mine is handed a second tensor that needs"),
+        (NeedsPixels, "mine does not run on token ids alone.*pixel_values"),
+    ],
+)
+def test_what_is_no_chain_is_refused_by_name(monkeypatch, model, reason):
+    with pytest.raises(ModelError, match=reason):
+        chain_of(model, monkeypatch)
+
+
+def test_the_model_of_these_refusals_is_a_chain_without_the_change(monkeypatch):
+    chain = chain_of(LlamaForCausalLM, monkeypatch)
+    assert [x.kind for x in chain.blocks] == [LlamaDecoderLayer.__name__] * 2
