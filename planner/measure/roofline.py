@@ -135,9 +135,14 @@ def optimizer_seconds(card: Card, dtype: torch.dtype) -> dict[str, float]:
     Returns:
         Optimizer name to time [s], bound by memory bandwidth.
     """
-    # Read gradient, weight and states, write weight and states; the norm and
-    # the clipping read and write the gradient once more.
-    weight = 4 if dtype == torch.float32 else 2 + 4 + 4 + 4
-    moved = {"adamw": 3 * weight + 16 + 12, "sgd": 3 * weight + 12}
+    # Bytes of one parameter. The norm reads the gradient, clipping reads and
+    # writes it; the step reads gradient and weight and writes the weight.
+    fp32, bf16 = 4, 2
+    moved = 3 * fp32 + 3 * fp32
+    if dtype != torch.float32:
+        # The gradient is converted before the step and the weight after it.
+        moved = 3 * bf16 + (bf16 + fp32) + 3 * fp32 + (fp32 + bf16)
+    # AdamW also reads and writes two states.
+    by_name = {"adamw": moved + 4 * fp32, "sgd": moved}
     rate = card.memory_bandwidth * MEMORY_EFFICIENCY
-    return {name: num_bytes / rate for name, num_bytes in moved.items()}
+    return {name: num_bytes / rate for name, num_bytes in by_name.items()}
