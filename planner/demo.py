@@ -81,11 +81,24 @@ def run_demo(out_dir: Path, echo: Callable[[str], None]) -> None:
 
 def _make_folder(out_dir: Path) -> None:
     """Start from an empty folder, but never delete what is not a demo's."""
-    known = {"model", "profile.json", "plan.json", "run", "report"}
-    if out_dir.is_file() or (out_dir.is_dir() and set(os.listdir(out_dir)) - known):
+    if out_dir.exists() and not _is_of_demo(out_dir):
         msg = f"{out_dir} holds something else; choose another folder with -o"
         raise ArtifactError(msg)
     shutil.rmtree(out_dir, ignore_errors=True)
+
+
+def _is_of_demo(out_dir: Path) -> bool:
+    """Whether a folder is empty or has the demo's model and nothing strange."""
+    if not out_dir.is_dir():
+        return False
+    found = set(os.listdir(out_dir))
+    if not found:
+        return True
+    config = out_dir / "model" / "config.json"
+    known = {"model", "profile.json", "plan.json", "run", "report"}
+    return found <= known and (
+        config.is_file() and config.read_text() == artifact.to_json(_CONFIG)
+    )
 
 
 def _plan(out_dir: Path, model_dir: Path, echo: Callable[[str], None]) -> Plan:

@@ -39,6 +39,7 @@ def measure_memory(run: LayerRun, *, granularity: int = 1) -> LayerMemory:
     Returns:
         Its memory.
     """
+    run.drop_gradients()
     for parameter in run.parameters:
         # From the second microbatch on, gradients are added to what is there.
         parameter.grad = torch.zeros_like(parameter)
@@ -58,17 +59,10 @@ def measure_memory(run: LayerRun, *, granularity: int = 1) -> LayerMemory:
         grad = torch.ones(shape, dtype=dtype, device=device)
         torch.autograd.backward((edge,), (grad,))
         backward_peak = live.peak_bytes - before - kept
-    _drop_gradients(run)
+    run.drop_gradients()
     return LayerMemory(
         activation_bytes=kept,
         output_bytes=output_bytes,
         forward_peak_bytes=forward_peak,
         backward_peak_bytes=backward_peak,
     )
-
-
-def _drop_gradients(run: LayerRun) -> None:
-    for parameter in run.parameters:
-        parameter.grad = None
-    if run.leaf is not None:
-        run.leaf.grad = None

@@ -49,6 +49,13 @@ class LayerRun:
         leaf = [] if self.leaf is None else [self.leaf]
         return [*self.parameters, *grads, *self.others, *leaf]
 
+    def drop_gradients(self) -> None:
+        """Forget the gradients of parameters and input."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        if self.leaf is not None:
+            self.leaf.grad = None
+
 
 def stage_run(stage: StageModule, hidden: torch.Tensor, ids: torch.Tensor) -> LayerRun:
     """A whole stage as a layer run.

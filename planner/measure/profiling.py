@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
-from unittest import mock
 
 import torch
-import transformers
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from planner.cards import Card, card_named
 from planner.chain.layers import Chain, Layer, find_chain
@@ -28,6 +25,7 @@ from planner.chain.source import (
 )
 from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import WishError
+from planner.measure.fake_tensors import fake_tensors
 from planner.measure.flops import count_forward_flops
 from planner.measure.layer_memory import LayerMemory, measure_memory
 from planner.measure.layer_run import LayerRun, block_run, stage_run
@@ -82,8 +80,7 @@ class Bench:
         """
         with contextlib.ExitStack() as stack:
             if self.card is not None:
-                stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-                stack.enter_context(_plain_masks())
+                stack.enter_context(fake_tensors())
             elif self.device.type == "cpu":
                 # As many as each process of a run has.
                 stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -331,18 +328,3 @@ def _check_length(source: ModelSource, seq_len: int) -> None:
             f"use --seq-len {longest} or less"
         )
         raise WishError(msg)
-
-
-@contextlib.contextmanager
-def _plain_masks() -> Iterator[None]:
-    """Let fake tensors take the path of real ones without padding.
-
-    transformers looks into position ids for packed sequences; it cannot look
-    into fake ones and then builds a mask that a real run does without.
-    """
-    masking = getattr(transformers, "masking_utils", None)
-    if masking is None or not hasattr(masking, "find_packed_sequence_indices"):
-        yield
-        return
-    with mock.patch.object(masking, "find_packed_sequence_indices", return_value=None):
-        yield

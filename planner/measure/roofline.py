@@ -13,16 +13,25 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from planner.cards import Card
-from planner.measure.flops import grouped_products
+from planner.measure.flops import missing_formulas
 from planner.measure.layer_run import LayerRun
 from planner.measure.timed import LayerTimes
 
 MATRIX_EFFICIENCY = 0.75
 MEMORY_EFFICIENCY = 0.80
 LAUNCH_S = 5e-6
+
+# Operators that start nothing on the card.
+_FREE = ("prim", "aten::empty", "aten::new_empty", "aten::_unsafe_view")
+_LOOKUPS = (
+    torch.ops.aten.embedding,
+    torch.ops.aten.gather,
+    torch.ops.aten.index,
+    torch.ops.aten.index_select,
+)
 
 
 class RooflineClock(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -41,7 +50,11 @@ class RooflineClock(TorchDispatchMode):  # type: ignore[no-untyped-call]
         rate = card.bf16_flops if dtype == torch.bfloat16 else card.fp32_flops
         self._flops_per_s = rate * MATRIX_EFFICIENCY
         self._bytes_per_s = card.memory_bandwidth * MEMORY_EFFICIENCY
-        self._formulas = {**flop_registry, **grouped_products()}
+        ours = {
+            op: shape_wrapper(formula)  # type: ignore[no-untyped-call]
+            for op, formula in missing_formulas().items()
+        }
+        self._formulas = {**flop_registry, **ours}
         self.elapsed_s = 0.0
 
     def __torch_dispatch__(
@@ -49,22 +62,32 @@ class RooflineClock(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if func._schema.name.startswith("prim") or func.is_view:
+        if func.is_view or func._schema.name.startswith(_FREE) or _is_meta(result):
             return result
         flops = 0
         if formula := self._formulas.get(func.overloadpacket):
             flops = formula(*args, **kwargs, out_val=result)
-        num_bytes = _num_bytes((args, kwargs, result))
+        # What is looked up is as large as the result, not as the whole table.
+        looked_up = func.overloadpacket in _LOOKUPS
+        read = (result, args[1:], kwargs) if looked_up else (args, kwargs)
+        num_bytes = _num_bytes(read) + _num_bytes(result)
         self.elapsed_s += max(
             LAUNCH_S, flops / self._flops_per_s, num_bytes / self._bytes_per_s
         )
         return result
 
 
+def _is_meta(result: Any) -> bool:
+    return any(isinstance(x, torch.Tensor) and x.is_meta for x in tree_leaves(result))
+
+
 def _num_bytes(values: Any) -> int:
-    """Of all tensors, each storage's view once."""
+    """Of all tensors, each once; what is expanded is read once."""
     tensors = {id(x): x for x in tree_leaves(values) if isinstance(x, torch.Tensor)}
-    return sum(x.numel() * x.element_size() for x in tensors.values())
+    return sum(
+        min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
+        for x in tensors.values()
+    )
 
 
 def estimate_times(run: LayerRun, card: Card, dtype: torch.dtype) -> LayerTimes:
@@ -78,8 +101,12 @@ def estimate_times(run: LayerRun, card: Card, dtype: torch.dtype) -> LayerTimes:
     Returns:
         Its times by the roofline.
     """
+    for parameter in run.parameters:
+        # From the second microbatch on, gradients are added to what is there.
+        parameter.grad = torch.zeros_like(parameter)
+    hidden = run.make_input()
     with RooflineClock(card, dtype) as forward:
-        output = run.forward(run.make_input())
+        output = run.forward(hidden)
     grad = torch.ones_like(output)
     with RooflineClock(card, dtype) as backward:
         torch.autograd.backward(output, grad)
@@ -89,8 +116,7 @@ def estimate_times(run: LayerRun, card: Card, dtype: torch.dtype) -> LayerTimes:
         with RooflineClock(card, dtype) as only_input:
             torch.autograd.grad(output, run.leaf, grad)
         input_s = min(only_input.elapsed_s, backward.elapsed_s)
-    for parameter in run.parameters:
-        parameter.grad = None
+    run.drop_gradients()
     return LayerTimes(
         forward_s=forward.elapsed_s,
         backward_s=backward.elapsed_s,
@@ -109,9 +135,14 @@ def optimizer_seconds(card: Card, dtype: torch.dtype) -> dict[str, float]:
     Returns:
         Optimizer name to time [s], bound by memory bandwidth.
     """
-    # Read gradient, weight and states, write weight and states; the norm and
-    # the clipping read and write the gradient once more.
-    weight = 4 if dtype == torch.float32 else 2 + 4 + 4 + 4
-    moved = {"adamw": 3 * weight + 16 + 12, "sgd": 3 * weight + 12}
+    # Bytes of one parameter. The norm reads the gradient, clipping reads and
+    # writes it; the step reads gradient and weight and writes the weight.
+    fp32, bf16 = 4, 2
+    moved = 3 * fp32 + 3 * fp32
+    if dtype != torch.float32:
+        # The gradient is converted before the step and the weight after it.
+        moved = 3 * bf16 + (bf16 + fp32) + 3 * fp32 + (fp32 + bf16)
+    # AdamW also reads and writes two states.
+    by_name = {"adamw": moved + 4 * fp32, "sgd": moved}
     rate = card.memory_bandwidth * MEMORY_EFFICIENCY
-    return {name: num_bytes / rate for name, num_bytes in moved.items()}
+    return {name: num_bytes / rate for name, num_bytes in by_name.items()}

@@ -79,8 +79,7 @@ def time_layer(run: LayerRun, device: torch.device) -> LayerTimes:
             break
     if run.leaf is not None:
         inputs = [_time_input_grad(run, device) for _ in range(3)]
-    for parameter in run.parameters:
-        parameter.grad = None
+    run.drop_gradients()
     backward_s = statistics.median(backwards)
     input_s = min(backward_s, statistics.median(inputs)) if inputs else 0.0
     return LayerTimes(

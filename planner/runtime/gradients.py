@@ -89,10 +89,13 @@ def squared_norm(parameters: Iterable[torch.nn.Parameter]) -> float:
     Returns:
         Sum of the squares of all gradient elements.
     """
-    grads = [p.grad for p in parameters if p.grad is not None]
-    if not grads:
-        return 0.0
-    return float(torch.nn.utils.get_total_norm(grads)) ** 2
+    # In fp32, or the sum would depend on how bfloat16 rounds on each stage.
+    norms = [
+        torch.linalg.vector_norm(p.grad, dtype=torch.float32)
+        for p in parameters
+        if p.grad is not None
+    ]
+    return float(torch.stack(norms).square().sum()) if norms else 0.0
 
 
 def clip(

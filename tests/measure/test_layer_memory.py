@@ -1,0 +1,108 @@
+"""A layer's memory, held against pencil and paper."""
+
+import pytest
+import torch
+from layer_runs import CONFIGS, model_runs, module_run
+
+from planner.chain.stage_module import recomputed
+from planner.measure.fake_tensors import fake_tensors
+from planner.measure.layer_memory import LayerMemory, measure_memory
+
+B, S, H = 2, 32, 64
+X = B * S * H * 4  # a hidden state in fp32
+W = H * H * 4
+
+
+def test_a_linear_layer_keeps_its_input():
+    run = module_run(torch.nn.Linear(H, H, bias=False), (B, S, H))
+    assert measure_memory(run) == LayerMemory(
+        activation_bytes=X,
+        output_bytes=X,
+        forward_peak_bytes=2 * X,  # input and output
+        backward_peak_bytes=2 * X + W,  # both gradients, and the weight's share
+    )
+
+
+def test_a_frozen_layer_keeps_nothing_but_for_its_input_gradient():
+    linear = torch.nn.Linear(H, H, bias=False).requires_grad_(False)
+    memory = measure_memory(module_run(linear, (B, S, H)))
+    assert memory.activation_bytes == 0
+    assert memory.forward_peak_bytes == 2 * X
+
+
+def test_an_mlp_keeps_both_inputs_and_what_the_activation_was_given():
+    mlp = torch.nn.Sequential(
+        torch.nn.Linear(H, 4 * H, bias=False),
+        torch.nn.GELU(),
+        torch.nn.Linear(4 * H, H, bias=False),
+    )
+    memory = measure_memory(module_run(mlp, (B, S, H)))
+    assert memory.activation_bytes == X + 4 * X + 4 * X
+    assert memory.output_bytes == X
+    assert memory.forward_peak_bytes == X + 4 * X + 4 * X + X
+    # The gradients of both inner tensors at once, beside nothing that is freed.
+    assert 4 * X < memory.backward_peak_bytes <= X + 4 * X + 4 * W + 4 * X
+
+
+def test_a_softmax_keeps_its_output():
+    run = module_run(torch.nn.Softmax(-1), (B, S, H))
+    memory = measure_memory(run)
+    assert memory.activation_bytes == X
+    assert memory.forward_peak_bytes == 2 * X
+    assert memory.backward_peak_bytes == 2 * X
+
+
+def test_a_chain_of_views_and_sums_keeps_nothing():
+    memory = measure_memory(module_run(torch.nn.Flatten(), (B, S, H)))
+    assert memory.activation_bytes == 0
+    assert memory.forward_peak_bytes == X, "the output is a view of the input"
+
+
+def test_recompute_keeps_the_input_only_and_needs_the_rest_in_the_backward():
+    mlp = torch.nn.Sequential(
+        torch.nn.Linear(H, 4 * H, bias=False),
+        torch.nn.GELU(),
+        torch.nn.Linear(4 * H, H, bias=False),
+    )
+    kept = measure_memory(module_run(mlp, (B, S, H)))
+    run = module_run(mlp, (B, S, H), forward=recomputed(mlp))
+    again = measure_memory(run)
+    assert again.activation_bytes == X
+    assert again.output_bytes == kept.output_bytes
+    whole = kept.activation_bytes + kept.backward_peak_bytes
+    assert again.activation_bytes + again.backward_peak_bytes >= whole
+
+
+def test_gradients_are_dropped_and_do_not_change_the_next_answer():
+    run = module_run(torch.nn.Linear(H, H), (B, S, H))
+    first = measure_memory(run)
+    run.forward(run.make_input()).sum().backward()
+    assert measure_memory(run) == first
+    assert run.leaf.grad is None
+    assert all(parameter.grad is None for parameter in run.parameters)
+
+
+def test_the_granularity_rounds_every_tensor_up():
+    run = module_run(torch.nn.Linear(3, 3, bias=False), (1, 3))
+    assert measure_memory(run, granularity=512) == LayerMemory(
+        activation_bytes=512,
+        output_bytes=12,
+        forward_peak_bytes=1024,
+        backward_peak_bytes=3 * 512,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("recompute", [False, True], ids=["", "recompute"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_fake_tensors_tell_what_real_ones_take(name, recompute, dtype):
+    config = CONFIGS[name]()
+    real = model_runs(config, dtype=dtype, recompute=recompute)
+    measured = {kind: measure_memory(run) for kind, run in real.items()}
+    with fake_tensors():
+        fake = model_runs(config, dtype=dtype, recompute=recompute)
+        computed = {kind: measure_memory(run) for kind, run in fake.items()}
+    assert computed == measured
+    if recompute:
+        itemsize = 4 if dtype == "float32" else 2
+        assert measured["block"].activation_bytes <= 2 * 16 * 32 * itemsize + 5056
