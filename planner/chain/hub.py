@@ -5,16 +5,14 @@ resolved is known at once.
 """
 
 import socket
-from functools import cache
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
 from huggingface_hub import constants
 
 
-@cache
 def hub_is_reachable() -> bool:
-    """Look the hub's name up, once per process.
+    """Look the hub's name up.
 
     Returns:
         False if it is switched off or its name cannot be resolved.

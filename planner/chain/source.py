@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import constants
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
@@ -226,8 +227,10 @@ def _why_no_config(model_id: str, error: Exception) -> str:
     if model_id.startswith((".", "/", "~")) or model_id.count("/") > 1:
         return f"there is no model folder {model_id}"
     if not hub_is_reachable():
+        off = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
         return (
-            f"'{model_id}' is no folder here, and the model hub cannot be reached; "
+            f"'{model_id}' is no folder here, and the model hub cannot be "
+            f"reached{off}; "
             "check the network, or give the path of a local folder"
         )
     return (
