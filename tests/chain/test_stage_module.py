@@ -12,7 +12,7 @@ from planner.chain.source import open_source
 from planner.chain.stage_module import summed_loss
 
 every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
-NUM_LAYERS = 5
+NUM_LAYERS = 4
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def expected(chains, folders):
 
 
 def stages_of(chain, folder, bounds, recompute=()):
-    """`bounds` 0, 2, 5 are the stages of layers 0-1 and 2-4."""
+    """`bounds` 0, 1, 4 are the stages of layer 0 and of layers 1-3."""
     source = open_source(str(folder))
     return [
         make_stage(source, chain, first, end - 1, recompute=recompute)
@@ -79,19 +79,19 @@ def test_no_mask_means_no_padding(chains, folders):
 
 def test_a_stage_returns_the_hidden_state_that_the_model_has_there(chains, folders):
     batch = padded_batch()
-    stages = stages_of(chains["llama-tied"], folders["llama-tied"], [0, 1, 3, 5])
+    stages = stages_of(chains["llama-tied"], folders["llama-tied"], [0, 1, 2, 4])
     with torch.no_grad():
         model = whole_model(folders["llama-tied"], "sdpa")
         states = model(**batch, output_hidden_states=True).hidden_states
         embedded = stages[0](**batch)
-        after_two = stages[1](embedded, **batch)
+        after_one = stages[1](embedded, **batch)
     torch.testing.assert_close(embedded, states[0])
-    torch.testing.assert_close(after_two, states[2])
+    torch.testing.assert_close(after_one, states[1])
 
 
 def test_the_last_stage_returns_logits_when_there_are_no_labels(chains, folders):
     batch = {"input_ids": padded_batch()["input_ids"]}
-    stages = stages_of(chains["gemma2"], folders["gemma2"], [0, 4, 5])
+    stages = stages_of(chains["gemma2"], folders["gemma2"], [0, 3, 4])
     with torch.no_grad():
         logits = stages[1](stages[0](**batch), **batch)
         expected = whole_model(folders["gemma2"])(**batch).logits
@@ -100,7 +100,7 @@ def test_the_last_stage_returns_logits_when_there_are_no_labels(chains, folders)
 
 def test_only_the_own_parameters_have_memory(chains, folders):
     chain = chains["llama-tied"]
-    stages = stages_of(chain, folders["llama-tied"], [0, 2, 4, 5])
+    stages = stages_of(chain, folders["llama-tied"], [0, 2, 3, 4])
     for stage in stages:
         names = {n for layer in stage.layers for n in layer.parameters}
         real = {
