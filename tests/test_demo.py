@@ -7,6 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from planner import demo
 from planner.errors import ArtifactError
+from planner.measure import timed
 from planner.model_profile import load_profile, sha256_of
 from planner.plan import load_plan
 from planner.run_record import load_metrics, load_run
@@ -16,11 +17,12 @@ FILES = {"model", "profile.json", "plan.json", "run", "report"}
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    """A demo with a third of its steps, and what it said."""
+    """A demo with fewer steps and measurements, and what it said."""
     folder = tmp_path_factory.mktemp("demo") / "out"
     lines = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_NUM_STEPS", 8)
+        patch.setattr(timed, "_BUDGET_S", 0.3)
         demo.run_demo(folder, lines.append)
     return folder, lines
 

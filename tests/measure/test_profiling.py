@@ -12,7 +12,7 @@ from model_folders import llama_config, save_model
 
 from planner.cards import card_named
 from planner.errors import WishError
-from planner.measure import profiling
+from planner.measure import profiling, timed
 from planner.measure.profiling import profile_model
 from planner.measure.timed import LayerTimes
 
@@ -163,7 +163,8 @@ def test_half_the_microbatch_has_half_the_activations(folders, no_waiting):
         assert small.num_parameters == large.num_parameters
 
 
-def test_a_measured_profile_describes_this_machine(folders):
+def test_a_measured_profile_describes_this_machine(folders, monkeypatch):
+    monkeypatch.setattr(timed, "_BUDGET_S", 0.1)
     threads = torch.get_num_threads()
     profile = profiled(folders["llama"], "cpu")
     assert torch.get_num_threads() == threads

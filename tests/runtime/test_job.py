@@ -58,9 +58,8 @@ def test_every_process_reads_what_was_prepared(folder, tmp_path, rows):
 
 def test_epochs_are_counted_in_steps(folder, tmp_path, rows):
     plan = make_plan(folder, LLAMA, [2, 2])
-    # Ten rows are two steps of four, and a rest.
-    job = prepared(plan, tmp_path, rows, epochs=3)
-    assert job.num_steps == 3 * (10 // plan.global_batch_size)
+    # Ten rows are two steps of four sequences, and one that is filled up.
+    assert prepared(plan, tmp_path, rows, epochs=3).num_steps == 3 * 3
     assert prepared(plan, tmp_path, rows, steps=5).num_steps == 5
     assert prepared(plan, tmp_path, rows).num_steps == 10
 
@@ -80,7 +79,9 @@ def test_a_model_without_weights_is_trained_from_random_ones(
 ):
     plan = make_plan(bare_folder, LLAMA, [2, 2])
     assert not prepared(plan, tmp_path, rows).pretrained
-    with pytest.raises(ModelError, match="no weights in safetensors; .* --init random"):
+    with pytest.raises(
+        ModelError, match=r"no weights in safetensors; .* --init random"
+    ):
         prepared(plan, tmp_path, rows, init="pretrained")
 
 
@@ -100,7 +101,7 @@ def test_an_order_that_cannot_run_is_refused(folder, tmp_path, rows):
 def test_a_plan_for_cards_needs_cards(folder, tmp_path, rows, monkeypatch):
     plan = replace(make_plan(folder, LLAMA, [2, 2]), device_type="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RunError, match="has none that torch can use; .* --device cpu"):
+    with pytest.raises(RunError, match=r"has none that torch can use; .* --device cpu"):
         prepared(plan, tmp_path, rows)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

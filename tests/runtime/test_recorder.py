@@ -18,6 +18,13 @@ from planner.runtime.recorder import Recorder, trace
 
 
 @pytest.fixture
+def recorder(job):
+    recorder = Recorder(job)
+    yield recorder
+    recorder.finish(STAGES, [2.0])
+
+
+@pytest.fixture
 def job(tmp_path):
     plan = make_plan("model", ["embedding", "block", "head"], [1, 2])
     options = RunOptions(output_dir=tmp_path / "run", steps=3)
@@ -61,8 +68,7 @@ STAGES = (
 )
 
 
-def test_a_run_that_goes_on_has_its_plan_but_no_measurement(job, tmp_path):
-    Recorder(job)
+def test_a_run_that_goes_on_has_its_plan_but_no_measurement(job, recorder, tmp_path):
     record = load_run(tmp_path / "run")
     assert record.status == "running"
     assert record.plan == job.plan
@@ -71,8 +77,7 @@ def test_a_run_that_goes_on_has_its_plan_but_no_measurement(job, tmp_path):
     assert load_metrics(tmp_path / "run") == ()
 
 
-def test_every_step_is_on_disk_at_once_and_said(job, tmp_path, capsys):
-    recorder = Recorder(job)
+def test_every_step_is_on_disk_at_once_and_said(recorder, tmp_path, capsys):
     for step in (1, 2):
         recorder.note(metrics(step))
         assert load_metrics(tmp_path / "run") == tuple(
