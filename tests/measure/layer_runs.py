@@ -10,9 +10,9 @@ from planner.chain.stages import StageRecipe, build_stage
 from planner.measure.layer_run import LayerRun, block_run, stage_run
 
 CONFIGS = {
-    "llama": llama_config,
-    "mixtral": mixtral_config,
-    "gpt2": lambda: GPT2Config(
+    "llama": llama_config(num_hidden_layers=2),
+    "mixtral": mixtral_config(num_hidden_layers=2),
+    "gpt2": GPT2Config(
         n_layer=2,
         n_embd=32,
         n_head=4,
@@ -33,22 +33,30 @@ def module_run(module, shape, *, forward=None):
     )
 
 
-def model_runs(config, *, shape=(2, 16), dtype="float32", recompute=False):
-    """A model's embedding, first block and head."""
-    source = ModelSource(id="tests", config=config)
-    chain = find_chain(source, attention="sdpa")
-    return {
-        kind: _run(source, chain, index, shape, dtype, recompute)
-        for kind, index in (("embedding", 0), ("block", 1), ("head", -1))
-    }
-
-
-def _run(source, chain, index, shape, dtype, recompute):
-    index %= len(chain.layers)
+def model_run(config, kind, *, shape=(2, 16), dtype="float32", recompute=False):
+    """A model's embedding, first block or head."""
+    chain = _chain(config)
+    index = {"embedding": 0, "block": 1, "head": len(chain.layers) - 1}[kind]
     recipe = StageRecipe(first=index, last=index, dtype=dtype, attention="sdpa")
-    stage = build_stage(source, chain, recipe, device=torch.device("cpu"), seed=0)
+    stage = build_stage(
+        ModelSource(id="tests", config=config),
+        chain,
+        recipe,
+        device=torch.device("cpu"),
+        seed=0,
+    )
     width = chain.handover.shape[-1]
     hidden = torch.randn(*shape, width, dtype=getattr(torch, dtype))
     whole = stage_run(stage, hidden, torch.zeros(shape, dtype=torch.long))
-    is_block = 0 < index < len(chain.layers) - 1
-    return block_run(stage, whole, recompute=recompute) if is_block else whole
+    return block_run(stage, whole, recompute=recompute) if kind == "block" else whole
+
+
+def _chain(config):
+    key = config.to_json_string()
+    if key not in _CHAINS:
+        source = ModelSource(id="tests", config=config)
+        _CHAINS[key] = find_chain(source, attention="sdpa")
+    return _CHAINS[key]
+
+
+_CHAINS = {}

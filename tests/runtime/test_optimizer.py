@@ -1,0 +1,120 @@
+"""The optimizer of a stage takes torch's own steps, in fp32 at least."""
+
+import pytest
+import torch
+
+from planner.errors import WishError
+from planner.runtime.optimizer import StageOptimizer
+
+SHAPES = [(6, 4), (4,), (3, 5)]
+KINDS = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+def parameters(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype))
+        for shape in SHAPES
+    ]
+
+
+def gradients(num_steps):
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(num_steps):
+        yield [torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", KINDS)
+def test_fp32_steps_are_torchs_own(name, weight_decay):
+    ours, theirs = parameters(), parameters()
+    optimizer = StageOptimizer(name, ours, weight_decay=weight_decay)
+    matrices = [p for p in theirs if p.ndim > 1]
+    vectors = [p for p in theirs if p.ndim == 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    reference = KINDS[name](groups, lr=1.0)
+    for lr, grads in zip([0.1, 0.03, 0.0, 0.05], gradients(4), strict=True):
+        for mine, yours, grad in zip(ours, theirs, grads, strict=True):
+            mine.grad, yours.grad = grad.clone(), grad.clone()
+        optimizer.step(lr)
+        for group in reference.param_groups:
+            group["lr"] = lr
+        reference.step()
+        assert all(parameter.grad is None for parameter in ours)
+    for mine, yours in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, yours, rtol=1e-5, atol=1e-6)
+
+
+def test_small_steps_move_a_bfloat16_weight_through_its_master_copy():
+    # Neighbours of 1 in bfloat16 are 2^-8 below and 2^-7 above: each step alone
+    # rounds away.
+    step, num_steps = 1e-3, 20
+    plain = torch.ones(1, dtype=torch.bfloat16)
+    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    optimizer = StageOptimizer("sgd", [weight])
+    for _ in range(num_steps):
+        plain -= step
+        weight.grad = torch.ones(1, dtype=torch.bfloat16)
+        optimizer.step(step)
+    assert plain.item() == 1.0
+    assert weight.item() == pytest.approx(1 - num_steps * step, abs=2**-8)
+    master = optimizer.states(["w"])["w"]["master"]
+    assert master.item() == pytest.approx(1 - num_steps * step, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_bfloat16_weight_is_the_rounded_fp32_one(name):
+    coarse = parameters(torch.bfloat16)
+    fine = [torch.nn.Parameter(p.detach().float()) for p in coarse]
+    optimizers = [StageOptimizer(name, group) for group in (coarse, fine)]
+    for grads in gradients(3):
+        for mine, yours, grad in zip(coarse, fine, grads, strict=True):
+            mine.grad = grad.bfloat16()
+            yours.grad = mine.grad.float()
+        for optimizer in optimizers:
+            optimizer.step(0.1)
+    assert all(p.grad is None for p in coarse)
+    assert all(torch.equal(a, b.bfloat16()) for a, b in zip(coarse, fine, strict=True))
+
+
+def test_a_parameter_without_gradient_stays():
+    ours = parameters()
+    before = [p.detach().clone() for p in ours]
+    optimizer = StageOptimizer("adamw", ours, weight_decay=0.5)
+    ours[0].grad = torch.ones_like(ours[0])
+    optimizer.step(0.1)
+    moved = [not torch.equal(a, b) for a, b in zip(before, ours, strict=True)]
+    assert moved == [True, False, False]
+    assert list(optimizer.states("abc")["b"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "expected"),
+    [
+        ("adamw", torch.float32, {"step", "exp_avg", "exp_avg_sq"}),
+        ("adamw", torch.bfloat16, {"step", "exp_avg", "exp_avg_sq", "master"}),
+        ("sgd", torch.float32, set()),
+        ("sgd", torch.bfloat16, {"master"}),
+    ],
+)
+def test_states_are_what_a_checkpoint_must_keep(name, dtype, expected):
+    ours = parameters(dtype)
+    optimizer = StageOptimizer(name, ours)
+    for parameter in ours:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step(0.1)
+    states = optimizer.states(["a", "b", "c"])
+    assert list(states) == ["a", "b", "c"]
+    for state, parameter in zip(states.values(), ours, strict=True):
+        assert state.keys() == expected
+        assert all(tensor.dtype == torch.float32 for tensor in state.values())
+        for key in expected - {"step"}:
+            assert state[key].shape == parameter.shape
+
+
+def test_an_optimizer_that_cannot_be_run_is_refused_with_those_that_can():
+    with pytest.raises(WishError, match="'lion' cannot be run; use adamw or sgd"):
+        StageOptimizer("lion", parameters())
