@@ -23,9 +23,9 @@ BILLION = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "vocab_size": 32000,
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 5,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
     "max_position_embeddings": 4096,
@@ -230,10 +230,10 @@ def test_a_billion_parameters_take_seconds_and_hardly_any_memory(folders, tmp_pa
     num_parameters = answer["num_parameters"]
     assert 1.0e9 < num_parameters < 1.3e9
     # The tied matrix is held twice and counted once in all.
-    assert answer["weights_held"] + 32000 * 2048 == num_parameters
+    assert answer["weights_held"] + 32000 * 4096 == num_parameters
     # Attention adds a little to two FLOPs a parameter and token.
     assert answer["flops"] == pytest.approx(2 * num_parameters * 2048, rel=0.15)
     assert answer["fastest_s"] > 0
     assert answer["seconds"] < 60
-    # One block alone would be 122 MB, the model 2.2 GB.
+    # One block alone would be 436 MB, the model 2.4 GB.
     assert answer["grown_bytes"] < 100e6
