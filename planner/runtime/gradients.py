@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from planner.chain.layers import Chain
+from planner.errors import RunError
 from planner.plan import Plan
 
 
@@ -69,6 +70,7 @@ class TiedGradients:
             for tie in ties
             if stage in tie.stages
         ]
+        self._own_ties = [tie for tie in ties if stage in tie.stages]
         foreign = {tie.name for tie in ties if stage in tie.stages[1:]}
         self.owned = [p for name, p in parameters.items() if name not in foreign]
 
@@ -78,6 +80,22 @@ class TiedGradients:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad, group=group)
+
+    def check_copies(self) -> None:
+        """Make sure that all copies of a tied parameter are equal bit for bit.
+
+        Raises:
+            RunError: A copy differs from that of the stage that owns it.
+        """
+        for tie, (parameter, group) in zip(self._own_ties, self._shared, strict=True):
+            owned = parameter.detach().clone()
+            dist.broadcast(owned, src=tie.stages[0], group=group)
+            if not torch.equal(owned, parameter):
+                msg = (
+                    f"the copies of the tied parameter {tie.name} on stages "
+                    f"{', '.join(map(str, tie.stages))} have drifted apart"
+                )
+                raise RunError(msg)
 
 
 def squared_norm(parameters: Iterable[torch.nn.Parameter]) -> float:

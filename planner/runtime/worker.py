@@ -153,6 +153,7 @@ class StageTrainer:
             recorder.finish(tuple(stages), timed)
 
     def _save(self) -> None:
+        self.tied.check_copies()
         folder = self.options.output_dir
         owned = {id(p) for p in self.tied.owned}
         states = self.optimizer.states(self.parameters)
