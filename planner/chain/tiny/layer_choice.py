@@ -40,11 +40,16 @@ class LayerChoice:
     fields: Mapping[str, Any]
 
 
-def choose_layers(fields: Mapping[str, Any], num_layers: int) -> LayerChoice:
+def choose_layers(
+    fields: Mapping[str, Any],
+    by_layer: Mapping[int, Mapping[str, Any]],
+    num_layers: int,
+) -> LayerChoice:
     """Choose two layers of each kind.
 
     Args:
         fields: Of the configuration.
+        by_layer: Fields that single layers have otherwise than the model.
         num_layers: Of the large model.
 
     Returns:
@@ -55,7 +60,10 @@ def choose_layers(fields: Mapping[str, Any], num_layers: int) -> LayerChoice:
         for name, value in fields.items()
         if (found := _marks(name, value, num_layers)) is not None
     }
-    kinds = [repr([m[i] for m in marks.values()]) for i in range(num_layers)]
+    kinds = [
+        repr(([m[i] for m in marks.values()], by_layer.get(i)))
+        for i in range(num_layers)
+    ]
     kept = _first_and_last(kinds)
     return LayerChoice(
         num_layers=num_layers,

@@ -80,8 +80,8 @@ def _key_value_heads(value: int, facts: Facts) -> int:
     return 1 if value == 1 else HEADS // 2
 
 
-def _zero(value: Any, facts: Facts) -> float:
-    return 0.0
+def _zero(value: Any, facts: Facts) -> Any:
+    return type(value)(0)
 
 
 # The order matters: the first pattern found in the name decides.
@@ -94,20 +94,25 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
         (r"^type_vocab_size$|^task_type_vocab_size$|^n_langs$", at_most(4)),
         (r"vocab", exactly(VOCAB)),
         # Positions and windows.
-        (r"position.*embeddings$|^n_positions$|^n_ctx$|^max_.*_positions$", at_most(POSITIONS)),
+        (
+            r"position.*embeddings$|^n_positions$|^n_ctx$|^max_.*_positions$",
+            at_most(POSITIONS),
+        ),
         (r"^max_seq_len$|^context_length$|^model_max_length$", at_most(POSITIONS)),
         (r"sliding_window_pattern", at_most(2)),
         (r"window|chunk|^local_attention$|^rel_extent$|topk_blocks$", at_most(WINDOW)),
         # Attention.
         (r"(num|n)_(key_value|kv)_heads|kv_n_heads|num_query_groups", _key_value_heads),
         (r"^linear_num_key_heads$|^index_n_heads$", exactly(HEADS // 2)),
-        (r"mamba_(n|num)_heads|n_mamba_heads", at_most(MAMBA_HEADS)),
-        (r"heads?$|attention_heads_per_layer", exactly(HEADS)),
+        (r"mamba_(n|num)_heads", at_most(MAMBA_HEADS)),
+        (r"n_mamba_heads", at_most(2)),
         (r"qk_rope_head_dim", exactly(HEAD_DIM // 2)),
         (r"rotary_dim", at_most(HEAD_DIM // 2)),
         (r"head_?dim|d_head|dim_head|d_kv|kv_channels|head_size", exactly(HEAD_DIM)),
+        (r"heads?$|attention_heads_per_layer", exactly(HEADS)),
         (r"_rank$", at_most(HIDDEN // 2)),
         # State spaces.
+        (r"mamba_d_ssm", exactly(2 * HIDDEN)),
         (r"state(_size)?$", at_most(HEAD_DIM)),
         (r"n_?groups$", at_most(2)),
         # Experts.
@@ -116,11 +121,20 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
         (r"shared_experts$", at_most(1)),
         (r"experts$|zero_expert_num", at_most(EXPERTS)),
         # Widths.
+        (r"hidden_size_per_layer_input", exactly(HEAD_DIM)),
         (r"^(hidden_size|d_model|n_embd|emb_dim|dim_model)$", exactly(HIDDEN)),
         (r"intermediate_size|ffn_dim|ffn_hidden_size|dim_ff|^dff$|d_inner", _width),
         (r"_size$|_dim$|_width$|_channels$", _width),
     )
 )
+
+
+# What a class computes with although its own default leaves it open.
+FILLED = {
+    "head_dim": HEAD_DIM,
+    "num_key_value_heads": HEADS,
+    "num_experts_per_tok": 2,
+}
 
 
 def shrink_field(name: str, value: Any, facts: Facts) -> Any:
@@ -135,7 +149,7 @@ def shrink_field(name: str, value: Any, facts: Facts) -> Any:
         The tiny value; the value itself where no rule applies.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
+        return FILLED.get(name) if value is None else value
     for pattern, rule in RULES:
         if pattern.search(name):
             return rule(value, facts)

@@ -7,28 +7,38 @@ from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig
 
-from planner.chain.tiny.exceptions import EXCEPTIONS, START_FIELDS
-from planner.chain.tiny.layer_choice import MIN_LAYERS, choose_layers
-from planner.chain.tiny.rules import (
-    HEAD_DIM,
-    POSITIONS,
-    VOCAB,
-    Facts,
-    shrink_field,
-)
+from planner.chain.tiny.consistency import agree, shrink_rope
+from planner.chain.tiny.exceptions import EXCEPTIONS, NO_TINY_CONFIG, START_FIELDS
+from planner.chain.tiny.layer_choice import MIN_LAYERS, LayerChoice, choose_layers
+from planner.chain.tiny.rules import HEAD_DIM, VOCAB, Facts, shrink_field
 from planner.errors import ModelError
 
-_NUM_LAYERS = (
-    "num_hidden_layers",
-    "n_layer",
-    "n_layers",
-    "num_layers",
-    "decoder_layers",
-    "encoder_layers",
-    "num_decoder_layers",
-    "num_encoder_layers",
-    "num_blocks",
-    "depth",
+_NUM_LAYERS = frozenset(
+    {
+        "num_hidden_layers",
+        "n_layer",
+        "n_layers",
+        "num_layers",
+        "decoder_layers",
+        "encoder_layers",
+        "num_decoder_layers",
+        "num_encoder_layers",
+        "num_blocks",
+        "depth",
+        "conf_num_hidden_layers",
+    }
+)
+
+# Settings of transformers itself, not of the architecture.
+_LEFT_OUT = frozenset(
+    {
+        "dtype",
+        "torch_dtype",
+        "architectures",
+        "transformers_version",
+        "id2label",
+        "label2id",
+    }
 )
 
 
@@ -43,8 +53,11 @@ def tiny_config(model_type: str) -> Any:
         The configuration.
 
     Raises:
-        ModelError: transformers has no such type.
+        ModelError: transformers has no such type, or it is no language model by
+            itself.
     """
+    if model_type in NO_TINY_CONFIG:
+        raise ModelError(NO_TINY_CONFIG[model_type])
     try:
         config = AutoConfig.for_model(model_type, **START_FIELDS.get(model_type, {}))
     except ValueError as error:
@@ -68,7 +81,8 @@ def shrink_config(config: Any) -> Any:
         hidden=_number(config, "hidden_size", 64),
         heads=_number(config, "num_attention_heads", 4),
     )
-    choice = choose_layers(fields, _number(config, "num_hidden_layers", 0))
+    by_layer = _settings_by_layer(config)
+    choice = choose_layers(fields, by_layer, _number(config, "num_hidden_layers", 0))
     ids = _token_ids(fields)
     tiny: dict[str, Any] = {}
     for name, value in fields.items():
@@ -81,37 +95,61 @@ def shrink_config(config: Any) -> Any:
         elif name in _NUM_LAYERS and isinstance(value, int):
             tiny[name] = len(choice.kept) if value == choice.num_layers else MIN_LAYERS
         elif name in ("rope_parameters", "rope_scaling") and value:
-            tiny[name] = _shrink_rope(value, HEAD_DIM)
+            tiny[name] = shrink_rope(value, HEAD_DIM)
         else:
             tiny[name] = shrink_field(name, value, facts)
-    if tiny.get("is_decoder") is False and not getattr(
-        config, "is_encoder_decoder", False
-    ):
+    tiny |= agree(fields, tiny)
+    if by_layer:
+        tiny["per_layer_config"] = _shrink_by_layer(
+            by_layer, choice, fields, tiny, facts
+        )
+    if tiny.get("is_decoder") is False and not fields.get("is_encoder_decoder"):
         tiny["is_decoder"] = True
-    tiny |= EXCEPTIONS.get(config.model_type, lambda fields: {})(tiny)
+    exception = EXCEPTIONS.get(config.model_type)
+    if exception:
+        tiny |= exception(tiny)
     return type(config)(**tiny)
 
 
 def _fields(config: Any) -> dict[str, Any]:
     """What the constructor takes, as the configuration has it."""
-    names = set(inspect.signature(type(config)).parameters)
-    names |= {"is_decoder", "tie_word_embeddings"}
+    names = [*inspect.signature(type(config)).parameters, "is_encoder_decoder"]
+    aliases = getattr(config, "attribute_map", None) or {}
+    stored = vars(config)
     return {
-        name: copy.deepcopy(value)
-        for name, value in vars(config).items()
-        if name in names and not name.startswith("_") and name not in _LEFT_OUT
+        name: copy.deepcopy(stored[aliases.get(name, name)])
+        for name in names
+        if aliases.get(name, name) in stored and name not in _LEFT_OUT
     }
 
 
-# Settings of transformers itself, not of the architecture.
-_LEFT_OUT = frozenset(
-    {"dtype", "torch_dtype", "architectures", "transformers_version", "id2label", "label2id"}
-)
-
-
 def _number(config: Any, name: str, default: int) -> int:
-    value = getattr(config, name, None)
+    aliases = getattr(config, "attribute_map", None) or {}
+    value = vars(config).get(aliases.get(name, name))
     return value if isinstance(value, int) else default
+
+
+def _settings_by_layer(config: Any) -> dict[int, dict[str, Any]]:
+    """Fields that single layers have otherwise than the model, by layer."""
+    found = config.to_dict().get("per_layer_config") or {}
+    return {int(layer): settings for layer, settings in found.items()}
+
+
+def _shrink_by_layer(
+    by_layer: Mapping[int, Mapping[str, Any]],
+    choice: LayerChoice,
+    fields: Mapping[str, Any],
+    tiny: Mapping[str, Any],
+    facts: Facts,
+) -> dict[int, dict[str, Any]]:
+    shrunk: dict[int, dict[str, Any]] = {}
+    for new, old in enumerate(choice.kept):
+        settings = by_layer.get(old, {})
+        own = {k: shrink_field(k, v, facts) for k, v in settings.items()}
+        own |= agree({**fields, **settings}, {**tiny, **own})
+        if settings:
+            shrunk[new] = own
+    return shrunk
 
 
 def _each(name: str, value: Any, facts: Facts) -> Any:
@@ -135,24 +173,3 @@ def _token_ids(fields: Mapping[str, Any]) -> dict[str, Any]:
         else:
             ids[name] = value
     return ids
-
-
-def _shrink_rope(rope: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
-    """Rotary settings for a tiny head; also when there is one set a layer type."""
-    tiny: dict[str, Any] = {}
-    for key, value in rope.items():
-        if isinstance(value, Mapping):
-            tiny[key] = _shrink_rope(value, head_dim)
-        elif key == "original_max_position_embeddings":
-            tiny[key] = min(value, POSITIONS // 2)
-        elif key in ("short_factor", "long_factor"):
-            share = float(rope.get("partial_rotary_factor", 1.0))
-            tiny[key] = list(value)[: int(head_dim * share) // 2]
-        elif key == "mrope_section":
-            share = float(rope.get("partial_rotary_factor", 1.0))
-            half = int(head_dim * share) // 2
-            third = half // len(value)
-            tiny[key] = [half - third * (len(value) - 1)] + [third] * (len(value) - 1)
-        else:
-            tiny[key] = value
-    return tiny
