@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from planner.chain.tiny.rules import EXPERTS, HEAD_DIM, HIDDEN, MAMBA_HEADS
+from transformers import SiglipVisionConfig
+
+from planner.chain.tiny.rules import EXPERTS, HIDDEN, MAMBA_HEADS, VOCAB
 
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _INDEXER = {
-    "indexer_n_heads": 2,
+    "indexer_n_heads": 8,
     "indexer_kv_heads": 1,
-    "indexer_head_dim": HEAD_DIM,
-    "indexer_budget": 8,
+    "indexer_head_dim": 256,
+    "indexer_budget": 64,
     "indexer_compress_ratio": 2,
 }
 
@@ -48,6 +50,7 @@ def _loops(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rope_in_attention(fields: Mapping[str, Any]) -> dict[str, Any]:
     fields["attn_config"].rope_theta = 10000.0
+    fields["attn_config"].clip_qkv = 8.0
     return {}
 
 
@@ -66,6 +69,30 @@ def _axes(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _decoder_on_top(fields: Mapping[str, Any]) -> dict[str, Any]:
+    decoder = fields["decoder"]
+    decoder.num_codebooks = 1  # its rows are token ids as of any other model
+    return {
+        name: value
+        for name, value in vars(decoder).items()
+        if not name.startswith("_") and name not in ("dtype", "transformers_version")
+    }
+
+
+def _any_vision(config: Any) -> None:
+    tower = SiglipVisionConfig(
+        hidden_size=HIDDEN,
+        intermediate_size=HIDDEN,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=16,
+    )
+    tower.vocab_size, tower.vocab_offset, tower.rms_norm_eps = 8, VOCAB - 16, 1e-6
+    config.audio_config.vocab_size, config.audio_config.vocab_offset = 8, VOCAB - 8
+    vars(config)["vision_config"] = tower  # the class accepts its own only
+
+
 def _state_heads(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"num_heads": MAMBA_HEADS}
 
@@ -77,5 +104,12 @@ EXCEPTIONS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "dory": _loops,  # three counts whose sum is the number of layers
     "gpt_neo": _kinds_with_counts,  # [[kinds, how often], ...]
     "mamba2": _state_heads,  # heads of the state space named like attention's
+    "musicgen": _decoder_on_top,  # the class reads the decoder's fields here
+    "musicgen_melody": _decoder_on_top,
     "reformer": _axes,  # positions factor into axes: one sequence length only
+}
+
+# Model type to what is done to the finished configuration.
+FINISHED: Mapping[str, Callable[[Any], None]] = {
+    "gemma3n": _any_vision,  # its own needs a package for images
 }

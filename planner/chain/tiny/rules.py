@@ -103,6 +103,7 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
         (r"window|chunk|^local_attention$|^rel_extent$|topk_blocks$", at_most(WINDOW)),
         # Attention.
         (r"(num|n)_(key_value|kv)_heads|kv_n_heads|num_query_groups", _key_value_heads),
+        (r"^indexer_kv_heads$", at_most(1)),
         (r"^linear_num_key_heads$|^index_n_heads$", exactly(HEADS // 2)),
         (r"mamba_(n|num)_heads", at_most(MAMBA_HEADS)),
         (r"n_mamba_heads", at_most(2)),
@@ -112,6 +113,7 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
         (r"heads?$|attention_heads_per_layer", exactly(HEADS)),
         (r"_rank$", at_most(HIDDEN // 2)),
         # State spaces.
+        (r"^index(er)?_(topk|budget)$", at_most(WINDOW)),
         (r"mamba_d_ssm", exactly(2 * HIDDEN)),
         (r"state(_size)?$", at_most(HEAD_DIM)),
         (r"n_?groups$", at_most(2)),
@@ -123,6 +125,7 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
         # Widths.
         (r"hidden_size_per_layer_input", exactly(HEAD_DIM)),
         (r"^(hidden_size|d_model|n_embd|emb_dim|dim_model)$", exactly(HIDDEN)),
+        (r"^hidden_size_global$|^adapter_out_dim$", exactly(HIDDEN)),
         (r"intermediate_size|ffn_dim|ffn_hidden_size|dim_ff|^dff$|d_inner", _width),
         (r"_size$|_dim$|_width$|_channels$", _width),
     )

@@ -8,7 +8,12 @@ from typing import Any
 from transformers import AutoConfig, PretrainedConfig
 
 from planner.chain.tiny.consistency import agree, shrink_rope
-from planner.chain.tiny.exceptions import EXCEPTIONS, NO_TINY_CONFIG, START_FIELDS
+from planner.chain.tiny.exceptions import (
+    EXCEPTIONS,
+    FINISHED,
+    NO_TINY_CONFIG,
+    START_FIELDS,
+)
 from planner.chain.tiny.layer_choice import MIN_LAYERS, LayerChoice, choose_layers
 from planner.chain.tiny.rules import HEAD_DIM, VOCAB, Facts, shrink_field
 from planner.errors import ModelError
@@ -108,7 +113,11 @@ def shrink_config(config: Any) -> Any:
     exception = EXCEPTIONS.get(config.model_type)
     if exception:
         tiny |= exception(tiny)
-    return type(config)(**tiny)
+    made = type(config)(**tiny)
+    finish = FINISHED.get(config.model_type)
+    if finish:
+        finish(made)
+    return made
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -145,7 +154,9 @@ def _shrink_by_layer(
     shrunk: dict[int, dict[str, Any]] = {}
     for new, old in enumerate(choice.kept):
         settings = by_layer.get(old, {})
-        own = {k: shrink_field(k, v, facts) for k, v in settings.items()}
+        heads = settings.get("num_attention_heads", facts.heads)
+        own_facts = Facts(hidden=facts.hidden, heads=heads)
+        own = {k: shrink_field(k, v, own_facts) for k, v in settings.items()}
         own |= agree({**fields, **settings}, {**tiny, **own})
         if settings:
             shrunk[new] = own
