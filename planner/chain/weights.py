@@ -125,7 +125,8 @@ def _fill_empty(module: torch.nn.Module) -> None:
     for name, parameter in list(module.named_parameters(recurse=False)):
         if parameter.is_meta:
             real = torch.zeros_like(parameter, device="cpu")
-            setattr(module, name, torch.nn.Parameter(real))
+            new = torch.nn.Parameter(real, requires_grad=parameter.requires_grad)
+            setattr(module, name, new)
 
 
 def _settle(stage: StageModule, device: torch.device) -> None:
@@ -141,12 +142,20 @@ def _settle(stage: StageModule, device: torch.device) -> None:
         held = [n for n in names if n in owned]
         if not real or not held:
             continue
-        tensor = model.get_parameter(real[0]).detach().to(device)
-        parameter = torch.nn.Parameter(tensor)
+        found = model.get_parameter(real[0])
+        tensor = found.detach().to(device)
+        parameter = torch.nn.Parameter(tensor, requires_grad=found.requires_grad)
         for name in held:
             _set_parameter(model, name, parameter)
     for name, parameter in list(model.named_parameters(remove_duplicate=False)):
-        if name not in owned and not parameter.is_meta:
+        if name in owned:
+            continue
+        if name in stage.loose:
+            # Code outside any module reads it; what it computes is replaced.
+            zero = torch.zeros((), dtype=parameter.dtype, device=device)
+            zeros = zero.expand(parameter.shape)
+            _set_parameter(model, name, torch.nn.Parameter(zeros, requires_grad=False))
+        elif not parameter.is_meta:
             _set_parameter(model, name, torch.nn.Parameter(parameter.to("meta")))
     for module in model.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):
