@@ -5,6 +5,7 @@ mode. The reference is the model as transformers builds it; its stages are built
 as a run builds them and pass gradients back as a run does.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from planner.chain.layers import Chain
+from planner.chain.skeleton import build_skeleton
 from planner.chain.source import ModelSource, build_model
 from planner.chain.stage_module import StageModule, summed_loss
 from planner.chain.stages import StageRecipe, build_stage
@@ -54,12 +56,14 @@ class Reference:
         loss: Summed over the target tokens.
         gradients: By canonical name; None where no gradient arrived.
         seed: Of the weights.
+        skeleton: The model without weights; every stage takes a copy.
     """
 
     inputs: Mapping[str, torch.Tensor]
     loss: torch.Tensor
     gradients: Mapping[str, torch.Tensor | None]
     seed: int
+    skeleton: torch.nn.Module
 
 
 def make_inputs(
@@ -109,8 +113,20 @@ def run_unsplit(
     Returns:
         Its loss and gradients.
     """
+    skeleton = build_skeleton(source, dtype=torch.float32, attention=attention)
+    everything = StageRecipe(
+        first=0, last=len(chain.layers) - 1, dtype="float32", attention=attention
+    )
+    whole = build_stage(
+        source,
+        chain,
+        everything,
+        device=_CPU,
+        seed=seed,
+        skeleton=copy.deepcopy(skeleton),
+    )
     model = build_model(source, dtype=torch.float32, attention=attention)
-    _copy_weights(_whole(source, chain, attention, seed), model)
+    _copy_weights(whole.model, model)
     torch.manual_seed(seed)
     given = {k: v for k, v in inputs.items() if k != "labels"}
     output = model(**given, use_cache=False)
@@ -122,7 +138,11 @@ def run_unsplit(
     for name, parameter in model.named_parameters(remove_duplicate=False):
         gradients[canonical.get(name, name)] = parameter.grad
     return Reference(
-        inputs=inputs, loss=loss.detach(), gradients=gradients, seed=seed
+        inputs=inputs,
+        loss=loss.detach(),
+        gradients=gradients,
+        seed=seed,
+        skeleton=skeleton,
     )
 
 
@@ -155,6 +175,7 @@ def compare(
             StageRecipe(first=a, last=b, dtype="float32", attention=attention),
             device=_CPU,
             seed=reference.seed,
+            skeleton=copy.deepcopy(reference.skeleton),
         )
         for a, b in zip(starts, ends, strict=True)
     ]
@@ -209,14 +230,6 @@ def run_split(
         if pairs:
             torch.autograd.backward([x for x, _ in pairs], [g for _, g in pairs])
     return loss.detach()
-
-
-def _whole(
-    source: ModelSource, chain: Chain, attention: str, seed: int
-) -> torch.nn.Module:
-    last = len(chain.layers) - 1
-    recipe = StageRecipe(first=0, last=last, dtype="float32", attention=attention)
-    return build_stage(source, chain, recipe, device=_CPU, seed=seed).model
 
 
 def _copy_weights(drawn: torch.nn.Module, model: torch.nn.Module) -> None:
