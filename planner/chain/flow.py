@@ -179,6 +179,9 @@ def _hidden(calls: Sequence[Call], number: int, model_id: str) -> Argument:
     if not found:
         msg = f"block {calls[number].block} of {model_id} is handed no hidden state"
         raise ModelError(msg)
+    if number and not any(x.tensor.requires_grad for x in found):
+        msg = f"the blocks of {model_id} run inside a backward pass of its own"
+        raise ModelError(msg)
     named = [x for x in newest or found if x.key == "hidden_states"]
     return (named or newest or found)[0]
 
@@ -187,7 +190,7 @@ def _output_place(
     calls: Sequence[Call], hidden: Sequence[Argument], model_id: str
 ) -> tuple[int | None, int]:
     """Where a block's output holds the hidden state."""
-    places = set()
+    places: set[tuple[int | None, int]] = set()
     for number, call in enumerate(calls):
         after = hidden[min(number + 1, len(hidden) - 1)].tensor
         if isinstance(call.output, torch.Tensor):

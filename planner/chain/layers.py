@@ -197,9 +197,7 @@ def _outer_layer(
     )
 
 
-def _block_layer(
-    model: torch.nn.Module, path: str, others: tuple[str, ...]
-) -> Layer:
+def _block_layer(model: torch.nn.Module, path: str, others: tuple[str, ...]) -> Layer:
     """The layer of a block, and of what runs between it and the next one."""
     block = model.get_submodule(path)
     names = [name for name, _ in block.named_parameters(remove_duplicate=False)]

@@ -144,11 +144,11 @@ def observe(
     return watch.finish()
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operation and every call of a block or module."""
 
     def __init__(self, model: torch.nn.Module, blocks: Sequence[torch.nn.Module]):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._model = model
         self._blocks = blocks
         self._seen = Observation()

@@ -211,9 +211,7 @@ def run_split(
     received: list[tuple[torch.Tensor, ...]] = []
     handed: tuple[torch.Tensor, ...] = ()
     for stage in stages:
-        handed = tuple(
-            x.detach().requires_grad_(x.is_floating_point()) for x in handed
-        )
+        handed = tuple(x.detach().requires_grad_(x.is_floating_point()) for x in handed)
         received.append(handed)
         given = inputs if stage.is_last else {**inputs, "labels": None}
         output = stage(*handed, **given)

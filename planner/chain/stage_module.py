@@ -12,6 +12,7 @@ A stand-in returns zeros of the shape that the real module would return; it
 finds the shape by running the real one on meta, where nothing is computed.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ class StageModule(torch.nn.Module):
         self._received: dict[tuple[int, int | str], torch.Tensor] = {}
         self._sent: dict[tuple[int, int | str], torch.Tensor] = {}
         self._num_calls = 0
+        self._device = torch.device("cpu")
         self.loose: frozenset[str] = frozenset()
         if not self.is_first:
             self._skip_embedding()
@@ -99,6 +101,7 @@ class StageModule(torch.nn.Module):
             all target tokens, a scalar.
         """
         self._num_calls = 0
+        self._device = input_ids.device
         if not self.is_first:
             self._received = self._targets(self._enter, hidden)
         inputs: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
@@ -137,15 +140,14 @@ class StageModule(torch.nn.Module):
         ]
         for path in skipped:
             module = self.model.get_submodule(path)
-            module.forward = _stand_in(module.forward)
+            twin = copy.deepcopy(module).to("meta")
+            module.forward = _stand_in(twin.forward, lambda: self._device)
         inside = tuple(f"{block.name}." for block in self.chain.blocks)
         self.loose = frozenset(
             name
             for layer in self.chain.layers
             for name in layer.parameters
-            if name not in owned
-            and not name.startswith(inside)
-            and name.rpartition(".")[0] not in skipped
+            if name not in owned and not name.startswith(inside)
         )
 
     def _cut_blocks(self, first: int, last: int) -> None:
@@ -272,27 +274,23 @@ def summed_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _stand_in(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Zeros of the shape and dtype that `real` returns."""
+def _stand_in(
+    twin: Callable[..., Any], device: Callable[[], torch.device]
+) -> Callable[..., Any]:
+    """Zeros of the shape and dtype that a module on meta returns."""
+
+    def to_meta(value: Any) -> Any:
+        return value.to("meta") if isinstance(value, torch.Tensor) else value
+
+    def zeros(value: Any) -> Any:
+        # Not expanded from one zero: models write into what they embed.
+        if isinstance(value, torch.Tensor):
+            return torch.zeros(value.shape, dtype=value.dtype, device=device())
+        return value
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        devices: list[torch.device] = []
-
-        def to_meta(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                devices.append(value.device)
-                return value.to("meta")
-            return value
-
-        def zeros(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                return torch.zeros(
-                    value.shape, dtype=value.dtype, device=devices[0]
-                )
-            return value
-
         with torch.no_grad():
-            output = real(*tree_map(to_meta, args), **tree_map(to_meta, kwargs))
+            output = twin(*tree_map(to_meta, args), **tree_map(to_meta, kwargs))
         return tree_map(zeros, output)
 
     return forward

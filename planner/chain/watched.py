@@ -103,9 +103,7 @@ def _make_fake(model: torch.nn.Module) -> None:
                 module._buffers[name] = torch.empty_like(buffer, device="cpu")
 
 
-def _watch(
-    model: torch.nn.Module, model_id: str, input_ids: torch.Tensor
-) -> Watched:
+def _watch(model: torch.nn.Module, model_id: str, input_ids: torch.Tensor) -> Watched:
     """Watch a run with the largest list of blocks that takes part in it."""
 
     def run() -> Any:

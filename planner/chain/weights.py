@@ -93,8 +93,21 @@ def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None
     for path in paths:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed * 1_000_003 + zlib.crc32(path.encode()))
-            model._init_weights(model.get_submodule(path))
+            _initializer(model, path)(model.get_submodule(path))
     _settle(stage, device)
+
+
+def _initializer(model: torch.nn.Module, path: str) -> Any:
+    """How the innermost model around a module draws its weights.
+
+    A model may hold others, each with rules and a configuration of its own.
+    """
+    names = path.split(".")
+    for length in range(len(names), -1, -1):
+        around: Any = model.get_submodule(".".join(names[:length]))
+        if hasattr(around, "_init_weights"):
+            return around._init_weights
+    return lambda module: None
 
 
 def _modules_to_draw(stage: StageModule) -> list[str]:
@@ -151,7 +164,7 @@ def _settle(stage: StageModule, device: torch.device) -> None:
         if name in owned:
             continue
         if name in stage.loose:
-            # Code outside any module reads it; what it computes is replaced.
+            # Code between the blocks may read it; what it computes is replaced.
             zero = torch.zeros((), dtype=parameter.dtype, device=device)
             zeros = zero.expand(parameter.shape)
             _set_parameter(model, name, torch.nn.Parameter(zeros, requires_grad=False))
