@@ -113,12 +113,23 @@ def _watch(model: torch.nn.Module, model_id: str, input_ids: torch.Tensor) -> Wa
     if not lists:
         msg = f"{model_id} has no list of blocks to cut between"
         raise ModelError(msg)
+    found = []
     for prefix, blocks in lists:
         seen = observe(model, blocks, run)
+        watched = Watched(model=model, prefix=prefix, blocks=tuple(blocks), seen=seen)
+        if _is_trained(seen):
+            return watched
         if seen.calls:
-            return Watched(model=model, prefix=prefix, blocks=tuple(blocks), seen=seen)
-    msg = f"{model_id} calls none of its lists of modules"
-    raise ModelError(msg)
+            found.append(watched)
+    if not found:
+        msg = f"{model_id} calls none of its lists of modules"
+        raise ModelError(msg)
+    return found[0]
+
+
+def _is_trained(seen: Observation) -> bool:
+    """Whether gradients flow through the blocks."""
+    return any(x.tensor.requires_grad for call in seen.calls for x in call.arguments)
 
 
 def _lists_of_blocks(
