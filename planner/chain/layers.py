@@ -248,11 +248,11 @@ class _Watch:
         key: int | str = 0 if args else "hidden_states"
         hidden = given.get(key)
         index = None if isinstance(output, torch.Tensor) else 0
-        left = output if index is None else output[0]
-        if not isinstance(hidden, torch.Tensor) or left.shape != hidden.shape:
+        left = _left(output)
+        if not _same_shape(hidden, left):
             msg = f"block {call} of {model_id} does not pass one hidden state along"
             raise ModelError(msg)
-        if call and not _same_tensor(hidden, self._calls[call - 1][3]):
+        if call and hidden is not _left(self._calls[call - 1][3]):
             msg = f"block {call} of {model_id} is not handed what block {call - 1} left"
             raise ModelError(msg)
         others = [x for x in tree_leaves((args, kwargs)) if x is not hidden]
@@ -265,9 +265,14 @@ class _Watch:
         return key, index, 0 if index is None else len(output)
 
 
-def _same_tensor(hidden: torch.Tensor, output: Any) -> bool:
-    left = output if isinstance(output, torch.Tensor) else output[0]
-    return left is hidden
+def _left(output: Any) -> Any:
+    """What a block's output holds where the hidden state ought to be."""
+    return output[0] if isinstance(output, tuple) and output else output
+
+
+def _same_shape(hidden: Any, left: Any) -> bool:
+    both = isinstance(hidden, torch.Tensor) and isinstance(left, torch.Tensor)
+    return both and hidden.shape == left.shape
 
 
 def _outer_layer(model: torch.nn.Module, name: str, modules: list[str]) -> Layer:

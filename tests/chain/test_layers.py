@@ -197,6 +197,16 @@ class Wider(LlamaForCausalLM):
         self.model.norm.forward = lambda hidden: hidden[..., :32]
 
 
+class ByName(LlamaForCausalLM):
+    """A block returns its hidden state under a name."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        forward = self.model.layers[1].forward
+        self.model.layers[1].forward = lambda *a, **k: {"hidden": forward(*a, **k)}
+        self.model.norm.forward = lambda output: output["hidden"]
+
+
 class InTuple(LlamaForCausalLM):
     """One block returns a tensor, the other a tuple."""
 
@@ -230,6 +240,7 @@ class NeedsPixels(LlamaForCausalLM):
         (Twice, r"does not call its 2 blocks one after the other; .* \[0, 0, 1\]"),
         (Between, "block 1 of mine is not handed what block 0 left"),
         (Wider, "block 1 of mine does not pass one hidden state along"),
+        (ByName, "block 1 of mine does not pass one hidden state along"),
         (InTuple, "the blocks of mine pass their hidden state in 2 ways"),
         (LearnedPositions, "block 0 of mine is handed a second tensor that needs"),
         (NeedsPixels, "mine does not run on token ids alone.*pixel_values"),
