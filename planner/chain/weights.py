@@ -185,7 +185,7 @@ def _tensor_files(source: ModelSource) -> dict[str, Path]:
     if index is not None:
         try:
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             msg = f"{index} does not say in which file each tensor lies"
             raise ModelError(msg) from error
         return {key: _shard(source, name) for key, name in weight_map.items()}

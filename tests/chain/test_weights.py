@@ -17,6 +17,8 @@ from planner.chain.weights import has_weights, saved_tensors
 from planner.errors import ModelError
 
 NAMES = ["llama-tied", "llama-untied", "mixtral", "half-sparse", "gpt2", "falcon"]
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 CUTS = [[0, 4], [0, 1, 3, 4]]
 
 some_architectures = pytest.mark.parametrize("name", NAMES)
@@ -101,13 +103,13 @@ def test_weights_in_several_files_load_too(chains, sharded):
 
 def test_a_stage_opens_its_own_tensors_only(chains, folders, opened):
     stages_of(chains["llama-untied"], folders["llama-untied"], [2, 3])
-    saved = load_file(folders["llama-untied"] / "model.safetensors")
+    saved = load_file(folders["llama-untied"] / SINGLE)
     own = {key for key in saved if key.startswith("model.layers.1.")}
-    assert set(opened["model.safetensors"]) == own
+    assert set(opened[SINGLE]) == own
 
 
 def test_a_stage_opens_its_own_files_only(chains, sharded, opened):
-    index = json.loads((sharded / "model.safetensors.index.json").read_text())
+    index = json.loads((sharded / INDEX).read_text())
     stages_of(chains["llama-tied"], sharded, [2, 3])
     own = {k: f for k, f in index["weight_map"].items() if "layers.1." in k}
     assert {key: name for name, keys in opened.items() for key in keys} == own
@@ -116,7 +118,7 @@ def test_a_stage_opens_its_own_files_only(chains, sharded, opened):
 
 def test_experts_stored_one_by_one_become_one_tensor(chains, folders, opened):
     (stage,) = stages_of(chains["mixtral"], folders["mixtral"], [1, 2])
-    own = opened["model.safetensors"]
+    own = opened[SINGLE]
     assert len([key for key in own if ".experts." in key]) == 4 * 3
     assert all(".layers.0." in key for key in own)
     gates = [p for n, p in stage.owned_parameters().items() if "experts.gate_up" in n]
@@ -125,23 +127,88 @@ def test_experts_stored_one_by_one_become_one_tensor(chains, folders, opened):
 
 def test_weights_are_converted_to_the_dtype_of_the_plan(chains, folders, tmp_path):
     folder = shutil.copytree(folders["llama-tied"], tmp_path / "half")
-    state = load_file(folder / "model.safetensors")
+    state = load_file(folder / SINGLE)
     halves = {key: value.bfloat16() for key, value in state.items()}
-    save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(halves, folder / SINGLE, metadata={"format": "pt"})
     (stage,) = stages_of(chains["llama-tied"], folder, [1, 2])
     for name, parameter in stage.owned_parameters().items():
         assert parameter.dtype == torch.float32
         assert torch.equal(parameter, halves[name].float())
 
 
-def test_a_missing_tensor_is_named(chains, folders, tmp_path):
-    folder = shutil.copytree(folders["llama-tied"], tmp_path / "lacking")
-    state = load_file(folder / "model.safetensors")
-    del state["model.layers.1.mlp.up_proj.weight"]
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    stages_of(chains["llama-tied"], folder, [0, 2])
-    with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
-        stages_of(chains["llama-tied"], folder, [2, 4])
+@pytest.fixture
+def changed(folders, tmp_path):
+    """A copy of a folder, the tensors of its checkpoint changed by a function."""
+
+    def make(name, change):
+        folder = shutil.copytree(folders[name], tmp_path / "changed")
+        state = change(load_file(folder / SINGLE))
+        save_file(state, folder / SINGLE, metadata={"format": "pt"})
+        return folder
+
+    return make
+
+
+def test_a_checkpoint_without_the_prefix_of_the_model_loads_too(chains, changed):
+    # The hub's own GPT-2 says h.0 where the model says transformer.h.0.
+    folder = changed(
+        "gpt2", lambda t: {k.removeprefix("transformer."): v for k, v in t.items()}
+    )
+    stored = load_file(folder / SINGLE)
+    assert "h.0.ln_1.weight" in stored
+    found = tensors_of(stages_of(chains["gpt2"], folder, [0, 2, 4]))
+    assert_equal_tensors(
+        {k.removeprefix("transformer."): v for k, v in found.items()}, stored
+    )
+
+
+def test_tensors_that_the_model_does_not_have_are_left_alone(chains, changed):
+    key = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    folder = changed("llama-tied", lambda t: t | {key: torch.full((4,), 7.0)})
+    (stage,) = stages_of(chains["llama-tied"], folder, [0, 4])
+    assert not (stage.model.model.rotary_emb.inv_freq == 7).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "layer"),
+    [
+        ("llama-untied", "lm_head.weight", 3),
+        ("llama-untied", "model.layers.1.mlp.up_proj.weight", 2),
+        ("llama-untied", "model.norm.weight", 3),  # a constructor makes it ones
+        ("llama-tied", "model.embed_tokens.weight", 3),  # here the head needs it
+        ("gpt2", "transformer.h.0.attn.c_attn.bias", 1),
+    ],
+)
+def test_a_missing_tensor_is_named_by_the_stage_that_needs_it(
+    chains, changed, name, missing, layer
+):
+    folder = changed(name, lambda t: {k: v for k, v in t.items() if k != missing})
+    with pytest.raises(ModelError, match=rf"not hold 1 parameters .*such as {missing}"):
+        stages_of(chains[name], folder, [layer, layer + 1])
+    other = 2 if layer == 1 else 1
+    stages_of(chains[name], folder, [other, other + 1])
+
+
+def test_a_tensor_of_another_shape_is_named(chains, changed):
+    folder = changed(
+        "llama-untied", lambda t: t | {"lm_head.weight": torch.ones(9, 32)}
+    )
+    with pytest.raises(ModelError, match=r"such as lm_head\.weight"):
+        stages_of(chains["llama-untied"], folder, [3, 4])
+
+
+def test_a_file_that_was_cut_short_is_damaged(chains, folders, tmp_path):
+    folder = shutil.copytree(folders["gpt2"], tmp_path / "short")
+    (folder / SINGLE).write_bytes((folder / SINGLE).read_bytes()[:20_000])
+    with pytest.raises(ModelError, match=r"are damaged \(.*\); fetch them again"):
+        stages_of(chains["gpt2"], folder, [0, 4])
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]"])
+def test_an_index_that_is_none_is_named(chains, sharded, text):
+    (sharded / INDEX).write_text(text)
+    with pytest.raises(ModelError, match=f"{INDEX} does not say in which file"):
+        stages_of(chains["llama-tied"], sharded, [0, 4])
 
 
 def test_a_missing_file_is_named(chains, sharded):
@@ -155,7 +222,7 @@ def test_a_missing_file_is_named(chains, sharded):
 def test_a_checkpoint_without_safetensors_is_refused(chains, folders, tmp_path):
     folder = shutil.copytree(folders["gpt2"], tmp_path / "old")
     assert has_weights(open_source(str(folder)))
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (folder / SINGLE).rename(folder / "pytorch_model.bin")
     assert not has_weights(open_source(str(folder)))
     with pytest.raises(ModelError, match=r"no weights in safetensors.*--init random"):
         stages_of(chains["gpt2"], folder, [0, 4])
@@ -221,7 +288,7 @@ def test_drawing_leaves_the_random_numbers_of_others_alone(chains, folders):
 @pytest.mark.parametrize("bounds", CUTS, ids=str)
 @some_architectures
 def test_stages_save_what_save_pretrained_saves(chains, folders, name, bounds):
-    expected = load_file(folders[name] / "model.safetensors")
+    expected = load_file(folders[name] / SINGLE)
     found = {}
     for stage in stages_of(chains[name], folders[name], bounds):
         new = {n: p for n, p in stage.owned_parameters().items() if n not in found}
