@@ -56,6 +56,20 @@ def test_without_the_hub_an_unknown_name_says_so(monkeypatch):
     assert "local folder" in message
 
 
+def test_without_a_network_it_is_not_waited_for(monkeypatch):
+    asked = []
+
+    def ask(*address, **options):
+        asked.append(address)
+        raise OSError
+
+    monkeypatch.setattr("planner.chain.source.hub_is_reachable", lambda: False)
+    monkeypatch.setattr("socket.getaddrinfo", ask)
+    monkeypatch.setattr("socket.socket.connect", ask)
+    assert "the model hub cannot be reached" in error_of("no-such-person/no-such-model")
+    assert not asked
+
+
 def test_a_missing_folder_is_not_looked_for_on_the_hub(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert (
@@ -138,6 +152,14 @@ def test_a_model_is_built_in_training_mode_and_in_its_dtype():
     assert model.training
     assert model.config._attn_implementation == "eager"
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
+def test_building_a_model_leaves_its_configuration_as_it_was():
+    source = ModelSource(id="tiny", config=llama_config())
+    before = source.config.to_dict()
+    build_model(source, dtype=torch.bfloat16, attention="eager")
+    assert source.config.to_dict() == before
+    assert source.config._attn_implementation != "eager"
 
 
 def test_an_attention_that_the_model_does_not_have():

@@ -123,6 +123,20 @@ def test_a_whole_model_in_one_stage_holds_a_tied_parameter_once(chains, folders)
     assert stage.model.lm_head.weight is stage.model.transformer.wte.weight
 
 
+def test_a_stand_in_needs_no_buffer_where_its_stage_computes(chains, folders):
+    # The embedding of Gemma 3 scales by a buffer. Tensors on meta mix with a number
+    # in the memory of the host, but not with a vector, nor with a number on a card.
+    _, last = stages_of(chains["gemma3"], folders["gemma3"], [0, 3, 4])
+    embedding = last.model.model.embed_tokens
+    ((name, scale),) = embedding.named_buffers()
+    embedding.register_buffer(name, scale.expand(1), persistent=False)
+    hidden = torch.zeros(3, 10, 32)
+    with torch.no_grad():
+        loss = last(hidden, **padded_batch())
+    assert loss.isfinite()
+    assert not embedding.get_buffer(name).is_meta
+
+
 def test_recompute_runs_forward_again_and_keeps_less(chains, folders):
     chain, folder = chains["llama-tied"], folders["llama-tied"]
     calls, kept = {}, {}
