@@ -45,7 +45,7 @@ def test_each_card_has_its_capacity():
 def test_a_capacity_far_out_is_said_not_drawn():
     axes = drawn(make_plan(capacity_gib=500))
     assert not axes.collections
-    assert axes.get_xlabel() == "predicted memory [GiB]; capacity 500 GiB is beyond"
+    assert axes.get_xlabel() == "predicted memory [GiB]; capacity 500.0 GiB is beyond"
     assert axes.get_xlim()[1] < 30
 
 

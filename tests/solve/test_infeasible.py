@@ -26,7 +26,7 @@ def test_llama_moe_does_not_fit_four_cards_of_24_gib():
     profile = ModelProfile(layers=rows, device=device)
     error = refused(profile, parse_cluster("4", profile))
     text = str(error)
-    assert "needs 100 GiB for weights, gradients and AdamW against 96.0 GiB" in text
+    assert "needs 100.4 GiB for weights, gradients and AdamW against 96.0 GiB" in text
     assert error.exit_code == 3
     offer = error.would_fit[0]
     assert offer["arguments"][:2] == ["--gpus", "5"]
