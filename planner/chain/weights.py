@@ -144,7 +144,8 @@ def _fill_empty(module: torch.nn.Module) -> None:
     for name, parameter in list(module.named_parameters(recurse=False)):
         if parameter.is_meta:
             real = torch.zeros_like(parameter, device="cpu")
-            setattr(module, name, torch.nn.Parameter(real))
+            learned = parameter.requires_grad
+            setattr(module, name, torch.nn.Parameter(real, requires_grad=learned))
 
 
 def _settle(stage: StageModule, device: torch.device) -> None:
@@ -160,8 +161,10 @@ def _settle(stage: StageModule, device: torch.device) -> None:
         held = [n for n in names if n in owned]
         if not real or not held:
             continue
-        tensor = model.get_parameter(real[0]).detach().to(device)
-        parameter = torch.nn.Parameter(tensor)
+        first = model.get_parameter(real[0])
+        tensor = first.detach().to(device)
+        # What the model froze (sinusoidal positions) stays frozen.
+        parameter = torch.nn.Parameter(tensor, requires_grad=first.requires_grad)
         for name in held:
             _set_parameter(model, name, parameter)
     for name, parameter in list(model.named_parameters(remove_duplicate=False)):
