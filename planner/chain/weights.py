@@ -55,6 +55,7 @@ def load_weights(stage: StageModule, source: ModelSource, device: torch.device) 
         ModelError: There is no checkpoint, it is damaged, or it lacks one of the
             parameters.
     """
+    learned = {n: p.requires_grad for n, p in stage.owned_parameters().items()}
     _forget(stage)
     try:
         _read(stage, _tensor_files(source))
@@ -62,6 +63,8 @@ def load_weights(stage: StageModule, source: ModelSource, device: torch.device) 
         msg = f"the weights of {source.id} are damaged ({error}); fetch them again"
         raise ModelError(msg) from error
     _settle(stage, device)
+    for name, parameter in stage.owned_parameters().items():
+        parameter.requires_grad_(learned[name])
     missing = [n for n, p in stage.owned_parameters().items() if p.is_meta]
     if missing:
         msg = (
