@@ -79,7 +79,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def all_tensors(ignore: Iterable[torch.Tensor] = ()) -> list[torch.Tensor]:
-    """All tensors on the CPU that Python knows of.
+    """All tensors on the CPU that Python knows of and still reaches.
 
     Args:
         ignore: Tensors that are left out, with all views of them.
@@ -87,6 +87,7 @@ def all_tensors(ignore: Iterable[torch.Tensor] = ()) -> list[torch.Tensor]:
     Returns:
         Tensors with memory of their own, views of it included.
     """
+    gc.collect()
     found = []
     ignored = {tensor.untyped_storage()._cdata for tensor in ignore}
     for thing in gc.get_objects():

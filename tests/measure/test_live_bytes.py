@@ -70,6 +70,14 @@ def test_without_a_list_everything_that_python_knows_is_counted():
     assert LiveBytes().current_bytes == before
 
 
+def test_garbage_that_waits_for_its_collector_is_not_counted():
+    before = LiveBytes().current_bytes
+    circle = [floats(4)]
+    circle.append(circle)
+    del circle
+    assert LiveBytes().current_bytes == before
+
+
 def test_ignored_tensors_are_left_out_with_their_views():
     ours, data = floats(4), floats(8)
     view = data[5:]
