@@ -1,0 +1,154 @@
+"""A model that has been watched once, on fake tensors where that is possible.
+
+Fake tensors have shapes but no values, so a model of any size runs without memory.
+Some models look at values while they run; a small one is then run for real.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from planner.chain.observe import Observation, observe
+from planner.chain.skeleton import build_skeleton
+from planner.chain.source import ModelSource, build_model
+from planner.errors import ModelError
+
+# Batch and sequence of the run: numbers that no other dimension is likely to have.
+WATCHED_SHAPE = (3, 17)
+# What models take that are made for lengths of a certain kind.
+_OTHER_SHAPE = (1, 16)
+
+# Models up to this size are run for real if fake tensors do not do.
+_SMALL = 2**27
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Watched:
+    """A model and what was seen of it.
+
+    Attributes:
+        model: Its parameters have no values.
+        prefix: Path of the list of blocks.
+        blocks: The list.
+        seen: What happened.
+    """
+
+    model: torch.nn.Module
+    prefix: str
+    blocks: tuple[torch.nn.Module, ...]
+    seen: Observation
+
+
+def watch_model(
+    source: ModelSource, *, attention: str, shape: tuple[int, int]
+) -> Watched:
+    """Build a model and watch it run.
+
+    Args:
+        source: The model.
+        attention: Attention implementation of transformers.
+        shape: Of the token ids, (batch, seq_len).
+
+    Returns:
+        The model with what was seen.
+
+    Raises:
+        ModelError: It has no list of blocks, or it cannot be run from token ids.
+    """
+    # Fake grouped matrix products, which experts use, exist in bfloat16 only.
+    model = build_skeleton(source, dtype=torch.bfloat16, attention=attention)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        _make_fake(model)
+    failures = []
+    shapes = (shape, _OTHER_SHAPE) if shape == WATCHED_SHAPE else (shape,)
+    for tried in shapes:
+        try:
+            with mode:
+                return _watch(model, source.id, torch.zeros(tried, dtype=torch.long))
+        except ModelError:
+            raise
+        except Exception as error:  # whatever a model's code may raise
+            failures.append(error)
+    if sum(p.numel() for p in model.parameters()) > _SMALL:
+        msg = f"{source.id} looks at values while it runs: {_line(failures[0])}"
+        raise ModelError(msg) from failures[0]
+    model = build_model(source, dtype=torch.float32, attention=attention)
+    for tried in shapes:
+        try:
+            return _watch(model, source.id, torch.full(tried, 5))
+        except ModelError:
+            raise
+        except Exception as error:
+            failures.append(error)
+    msg = f"{source.id} does not run from token ids alone: {_line(failures[-1])}"
+    raise ModelError(msg) from failures[-1]
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _make_fake(model: torch.nn.Module) -> None:
+    """Give every tensor of a skeleton a fake one of its shape; ties stay."""
+    made: dict[int, torch.nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in made:
+                empty = torch.empty_like(parameter, device="cpu")
+                made[id(parameter)] = torch.nn.Parameter(
+                    empty, requires_grad=parameter.requires_grad
+                )
+            module._parameters[name] = made[id(parameter)]
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_meta:
+                module._buffers[name] = torch.empty_like(buffer, device="cpu")
+
+
+def _watch(model: torch.nn.Module, model_id: str, input_ids: torch.Tensor) -> Watched:
+    """Watch a run with the largest list of blocks that takes part in it."""
+
+    def run() -> Any:
+        return model(input_ids=input_ids, use_cache=False)
+
+    lists = _lists_of_blocks(model)
+    if not lists:
+        msg = f"{model_id} has no list of blocks to cut between"
+        raise ModelError(msg)
+    found = []
+    for prefix, blocks in lists:
+        seen = observe(model, blocks, run)
+        watched = Watched(model=model, prefix=prefix, blocks=tuple(blocks), seen=seen)
+        if _is_trained(seen):
+            return watched
+        if seen.calls:
+            found.append(watched)
+    if not found:
+        msg = f"{model_id} calls none of its lists of modules"
+        raise ModelError(msg)
+    return found[0]
+
+
+def _is_trained(seen: Observation) -> bool:
+    """Whether gradients flow through the blocks."""
+    return any(x.tensor.requires_grad for call in seen.calls for x in call.arguments)
+
+
+def _lists_of_blocks(
+    model: torch.nn.Module,
+) -> Sequence[tuple[str, Sequence[torch.nn.Module]]]:
+    """The outermost module lists with their paths, the largest first."""
+    found: dict[str, torch.nn.ModuleList] = {}
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{outer}.") for outer in found)
+        if isinstance(module, torch.nn.ModuleList) and len(module) and not inside:
+            found[name] = module
+    size = {
+        name: sum(p.numel() for p in blocks.parameters())
+        for name, blocks in found.items()
+    }
+    return [(name, list(found[name])) for name in sorted(size, key=size.get)[::-1]]  # type: ignore[arg-type]
