@@ -156,7 +156,9 @@ def profile_model(
         layers=by_size[first],
         microbatches={str(size): by_size[size] for size in others},
         ties=chain.ties,
-        uncuttable=tuple(chain.names[x.layer : x.layer + 2] for x in chain.uncuttable),
+        uncuttable=tuple(
+            (chain.names[x.layer], chain.names[x.layer + 1]) for x in chain.uncuttable
+        ),
     )
 
 

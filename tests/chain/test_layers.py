@@ -85,8 +85,8 @@ def test_parameters_add_up_to_those_of_the_model(chains, name):
 def test_one_hidden_state_is_handed_over(chains, name):
     handover = chains[name].handover
     assert handover.input_key == 0
-    assert handover.shape == (1, 8, 32)
-    assert handover.dtype == torch.bfloat16
+    assert handover.tensor.shape == (3, 17, 32)
+    assert handover.tensor.dtype == torch.bfloat16
     in_tuple = handover.output_index == 0 and handover.output_length > 0
     bare = handover.output_index is None and handover.output_length == 0
     assert in_tuple or bare
