@@ -1,96 +1,21 @@
 """What crosses a cut, and where there is none, from what was seen of a model.
 
 The cut with k calls of blocks before it is legal if every value that later calls
-need from before is an argument of theirs. One of these is the hidden state, which
-every block takes under the same name; the others travel along with it.
+need from before is an argument of theirs, or is collected from the output of a
+module, as a router's logits are for the balance loss. One of the arguments is the
+hidden state, which every block takes under the same name; all else travels along.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from planner.chain.observe import (
-    Argument,
-    Call,
-    Leak,
-    Observation,
-    Use,
-    memory_key,
-)
+from planner.chain.collect import collect
+from planner.chain.crossing import Extra, Handover, like
+from planner.chain.observe import Argument, Call, Need, Observation, Use, memory_key
 from planner.errors import ModelError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
-    """A tensor that crosses a cut.
-
-    Attributes:
-        shape: Of one microbatch.
-        dtype: Of its elements.
-        requires_grad: Whether a gradient comes back.
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    requires_grad: bool
-
-    @property
-    def num_bytes(self) -> int:
-        """Its size [bytes]."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extra:
-    """A tensor besides the hidden state that crosses cuts.
-
-    Attributes:
-        made: Calls of blocks after which it is known.
-        targets: Number of the call and key of the argument, wherever it is used.
-        tensor: What it is like in the model that was watched.
-    """
-
-    made: int
-    targets: tuple[tuple[int, int | str], ...]
-    tensor: Crossing
-
-    def crosses(self, num_calls: int) -> bool:
-        """Whether a cut needs it.
-
-        Args:
-            num_calls: Calls of blocks before the cut.
-
-        Returns:
-            True if it is known before and used after.
-        """
-        return self.made <= num_calls <= self.targets[-1][0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handover:
-    """How the hidden state goes from block to block.
-
-    Attributes:
-        input_key: Position or keyword of a block's argument that holds it.
-        output_index: Index in a block's output tuple, or None for a bare tensor.
-        output_length: Length of that tuple, 0 for a bare tensor.
-        tensor: What the hidden state is like in the model that was watched,
-            (batch, seq_len, hidden).
-        extras: What else crosses a cut.
-        in_place: Whether the model goes on using the tensors that it hands to a
-            block, as for a residual that it adds itself: what a stage receives is
-            then written into them.
-    """
-
-    input_key: int | str
-    output_index: int | None
-    output_length: int
-    tensor: Crossing
-    extras: tuple[Extra, ...] = ()
-    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,31 +80,34 @@ def find_flow(seen: Observation, num_blocks: int, model_id: str) -> Flow:
     order = _order(seen.calls, num_blocks)
     calls = tuple(order.index(call.block) + 1 for call in seen.calls)
     hidden = [_hidden(seen.calls, number, model_id) for number in range(len(calls))]
-    keys = {argument.key for argument in hidden}
-    if len(keys) > 1:
-        msg = f"the blocks of {model_id} take their hidden state in {len(keys)} ways"
+    paths = {argument.path for argument in hidden}
+    if len(paths) > 1:
+        msg = f"the blocks of {model_id} take their hidden state in {len(paths)} ways"
         raise ModelError(msg)
     index, length = _output_place(seen.calls, hidden, model_id)
+    last = seen.calls[-1].output
+    left = memory_key(last if index is None else last[index])
+    # The head is handed the hidden state through the last block.
+    needs = [
+        x
+        for x in seen.needs
+        if (x.source.call, x.source.memory) != (len(calls) - 1, left)
+    ]
+    collected, replays, missing = collect(needs, seen.calls)
     return Flow(
         order=order,
         calls=calls,
         handover=Handover(
-            input_key=hidden[0].key,
+            input_path=hidden[0].path,
             output_index=index,
             output_length=length,
-            tensor=_like(hidden[0].tensor),
+            tensor=like(hidden[0].tensor),
             extras=_extras(seen.calls, hidden),
-            in_place=any(_is_handed(x, x.made, seen.calls) for x in seen.leaks),
+            collected=collected,
+            replays=replays,
+            in_place=seen.rereads,
         ),
-        uncuttable=tuple(_uncuttable(seen, calls, num_blocks)),
-    )
-
-
-def _like(tensor: torch.Tensor) -> Crossing:
-    return Crossing(
-        shape=tuple(tensor.shape),
-        dtype=tensor.dtype,
-        requires_grad=tensor.requires_grad,
+        uncuttable=tuple(_uncuttable(missing, calls, num_blocks)),
     )
 
 
@@ -207,7 +135,7 @@ def _hidden(calls: Sequence[Call], number: int, model_id: str) -> Argument:
     if number and not any(x.tensor.requires_grad for x in found):
         msg = f"the blocks of {model_id} run inside a backward pass of its own"
         raise ModelError(msg)
-    named = [x for x in newest or found if x.key == "hidden_states"]
+    named = [x for x in newest or found if x.path == ("hidden_states",)]
     return (named or newest or found)[0]
 
 
@@ -249,35 +177,28 @@ def _extras(calls: Sequence[Call], hidden: Sequence[Argument]) -> tuple[Extra, .
     return tuple(
         Extra(
             made=max(uses[0][1].segments),
-            targets=tuple((number, x.key) for number, x in uses),
-            tensor=_like(uses[0][1].tensor),
+            targets=tuple((number, x.path) for number, x in uses),
+            tensor=like(uses[0][1].tensor),
         )
         for uses in found.values()
     )
 
 
 def _uncuttable(
-    seen: Observation, calls: Sequence[int], num_blocks: int
+    missing: Iterable[Need], calls: Sequence[int], num_blocks: int
 ) -> list[Uncuttable]:
+    lacking = {
+        number
+        for need in missing
+        for number in range(need.source.call + 1, need.last_call + 1)
+    }
     found = []
     for layer in range(num_blocks + 1):
         num_before = sum(called <= layer for called in calls)
         if any(called > layer for called in calls[:num_before]):
             why = "a block before it runs again after one behind it"
             found.append(Uncuttable(layer=layer, why=why))
-        elif any(
-            x.made <= num_before < x.used and not _is_handed(x, num_before, seen.calls)
-            for x in seen.leaks
-        ):
+        elif num_before in lacking:
             why = "a later layer takes a value from before it that is no argument"
             found.append(Uncuttable(layer=layer, why=why))
     return found
-
-
-def _is_handed(leak: Leak, num_before: int, calls: Sequence[Call]) -> bool:
-    """Whether the value is also an argument between a cut and its use."""
-    return any(
-        memory_key(argument.tensor) == leak.memory and argument.segments
-        for call in calls[num_before : leak.used]
-        for argument in call.arguments
-    )

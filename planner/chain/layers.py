@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from planner.chain.flow import Crossing, Flow, Handover, Uncuttable, find_flow
+from planner.chain.crossing import Crossing, Handover
+from planner.chain.flow import Flow, Uncuttable, find_flow
 from planner.chain.source import ModelSource
 from planner.chain.watched import WATCHED_SHAPE, Watched, watch_model
 from planner.errors import ModelError
@@ -69,6 +70,8 @@ class Chain:
         uncuttable: Layers after which there is no cut, and why.
         finished: Paths of modules that have run before the first block and do not
             run again.
+        adds_loss: Whether the model adds something to the cross-entropy, such as a
+            balance loss.
     """
 
     architecture: str
@@ -82,6 +85,7 @@ class Chain:
     calls: tuple[int, ...]
     uncuttable: tuple[Uncuttable, ...]
     finished: tuple[str, ...]
+    adds_loss: bool = False
 
     @property
     def blocks(self) -> tuple[Layer, ...]:
@@ -140,10 +144,12 @@ class Chain:
         if not 0 <= layer < len(self.layers) - 1:
             return ()
         before = self.calls_before(layer + 1)
-        extras = [x.tensor for x in self.handover.extras if x.crosses(before)]
+        handover = self.handover
+        extras = [x.tensor for x in handover.extras if x.crosses(before)]
+        collected = [x.tensor for x in handover.collected if x.crosses(before)]
         return tuple(
             replace(x, dtype=self._as(x.dtype, dtype))
-            for x in (self.handover.tensor, *extras)
+            for x in (handover.tensor, *extras, *collected)
         )
 
     def _as(self, watched: torch.dtype, dtype: torch.dtype) -> torch.dtype:
@@ -216,6 +222,7 @@ def find_chain(
         calls=flow.calls,
         uncuttable=flow.uncuttable,
         finished=tuple(seen.finished),
+        adds_loss=seen.adds_loss,
     )
 
 

@@ -8,16 +8,19 @@ segments that its value depends on:
 
 A tensor with an empty set, such as a mask or a position, depends on the inputs
 alone: every stage can compute it. The others have to cross a cut, as an argument
-of a block. What crosses in another way makes the cut illegal.
+of a block or as something that the model collects from its blocks.
+
+On a stage, all code outside the blocks runs, too. What it computes is right if
+all its sources are there: values that blocks made or were handed, and parameters.
 
 Known limitations: a value that leaves the tensors (`item()`) is not followed; on
 fake tensors it reads as zero.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -26,6 +29,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from planner.chain.nested import Path, tensors_in, without_tensors
 
 _aten = torch.ops.aten
 
@@ -49,14 +54,29 @@ class Argument:
     """A tensor that a block is called with.
 
     Attributes:
-        key: Position or keyword.
+        path: Position or keyword, and where in it.
         tensor: The tensor.
         segments: What its value depends on; empty if on the inputs alone.
     """
 
-    key: int | str
+    path: Path
     tensor: torch.Tensor
     segments: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCall:
+    """One call of a module inside a block, or of the block itself.
+
+    Attributes:
+        path: Of the module.
+        outputs: Where its output holds tensors.
+        template: The output without them.
+    """
+
+    path: str
+    outputs: tuple[tuple[Path, torch.Tensor], ...]
+    template: Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,11 +87,13 @@ class Call:
         block: Index of the block.
         arguments: Its tensors, in the order of the call.
         output: What it returned.
+        modules: Calls of the modules inside, and of itself, as they ended.
     """
 
     block: int
     arguments: tuple[Argument, ...]
     output: Any = None
+    modules: list[ModuleCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,18 +112,34 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leak:
-    """A value that reaches later layers otherwise than as an argument of a block.
+class Source:
+    """A value that code outside the blocks works with.
 
     Attributes:
-        made: Last segment that it depends on.
-        used: Segment that needs it.
+        kind: Made by a call of a block, handed to one, or a parameter that is
+            used after one.
+        call: Number of this call, -1 for the embedding: a stage that enters at
+            this call or before has the value.
         memory: Key of its memory, see `memory_key`.
     """
 
-    made: int
-    used: int
+    kind: Literal["made", "handed", "parameter"]
+    call: int
     memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A source that is needed on stages that do not have it.
+
+    Attributes:
+        source: The value.
+        last_call: Stages that enter after the source's call and up to this one
+            lack it; the head is entered at the number of calls.
+    """
+
+    source: Source
+    last_call: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,27 +149,32 @@ class Observation:
     Attributes:
         calls: Of blocks, in order.
         uses: Of parameters that do not belong to the block that ran.
-        leaks: See `Leak`; the head is segment `len(calls) + 1`.
+        needs: See `Need`.
         finished: Paths of modules that ran before the first block only.
+        rereads: Whether the model goes on using what it has handed to a block.
+        adds_loss: Whether the model's loss is more than cross-entropy.
     """
 
     calls: list[Call] = field(default_factory=list)
     uses: dict[Use, None] = field(default_factory=dict)
-    leaks: set[Leak] = field(default_factory=set)
+    needs: set[Need] = field(default_factory=set)
     finished: list[str] = field(default_factory=list)
+    rereads: bool = False
+    adds_loss: bool = False
 
 
 def observe(
     model: torch.nn.Module,
-    blocks: Sequence[torch.nn.Module],
-    run: Callable[[], object],
+    blocks: Sequence[tuple[str, torch.nn.Module]],
+    run: Callable[[], tuple[torch.Tensor, torch.Tensor | None]],
 ) -> Observation:
     """Run a model and watch it.
 
     Args:
         model: The model.
-        blocks: Its blocks, in any order.
-        run: Runs the model's forward once.
+        blocks: Its blocks with their paths, in any order.
+        run: Runs the model's forward once; returns logits and what the model adds
+            to the cross-entropy.
 
     Returns:
         What was seen.
@@ -140,14 +183,16 @@ def observe(
     with ExitStack() as stack:
         watch.hook(stack)
         stack.enter_context(watch)
-        run()
-    return watch.finish()
+        logits, added = run()
+    return watch.finish(logits, added)
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operation and every call of a block or module."""
 
-    def __init__(self, model: torch.nn.Module, blocks: Sequence[torch.nn.Module]):
+    def __init__(
+        self, model: torch.nn.Module, blocks: Sequence[tuple[str, torch.nn.Module]]
+    ):
         super().__init__()  # type: ignore[no-untyped-call]
         self._model = model
         self._blocks = blocks
@@ -155,21 +200,24 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._parameters = {
             memory_key(p): n for n, p in model.named_parameters(remove_duplicate=True)
         }
-        self._own = [{memory_key(p) for p in block.parameters()} for block in blocks]
+        self._own = [{memory_key(p) for p in block.parameters()} for _, block in blocks]
         self._segments: dict[int, frozenset[int]] = {}
+        self._sources: dict[int, frozenset[Source]] = {}
         self._alive: list[torch.Tensor] = []
         self._running: int | None = None
         self._local: set[int] = set()
         self._stack: list[tuple[str, torch.nn.Module]] = []
         self._late: set[str] = set()
-        self._outer: dict[int, int] = {}
-        self._outside: list[tuple[int, int, int, int]] = []
 
     def hook(self, stack: ExitStack) -> None:
         """Register all hooks; the stack removes them."""
-        blocks = {id(block) for block in self._blocks}
-        inside = {id(m) for block in self._blocks for m in block.modules()} - blocks
-        for index, block in enumerate(self._blocks):
+        inside: set[int] = set()
+        for index, (root, block) in enumerate(self._blocks):
+            for name, module in block.named_modules(remove_duplicate=False):
+                inside.add(id(module))
+                path = f"{root}.{name}" if name else root
+                end = module.register_forward_hook(self._leave_inner(index, path))
+                stack.callback(end.remove)
             before = block.register_forward_pre_hook(
                 self._enter_block(index), with_kwargs=True
             )
@@ -177,7 +225,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stack.callback(before.remove)
             stack.callback(after.remove)
         for name, module in self._model.named_modules():
-            if id(module) not in inside | blocks:
+            if id(module) not in inside:
                 begin = module.register_forward_pre_hook(self._enter(name))
                 end = module.register_forward_hook(self._leave(name))
                 stack.callback(begin.remove)
@@ -192,63 +240,83 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except (DataDependentOutputException, DynamicOutputShapeException):
             output = _guess(func, args)
         if func.overloadpacket not in _SHAPE_ONLY:
-            inputs, outputs = _tensors((args, kwargs)), _tensors(output)
+            inputs, outputs = _keys((args, kwargs)), _tensors(output)
             if not func._schema.is_mutable:  # a view is what it shows
-                shown = {memory_key(x) for x in inputs}
-                outputs = [x for x in outputs if memory_key(x) not in shown]
-            self._follow(inputs, outputs)
+                outputs = [x for x in outputs if memory_key(x) not in inputs]
+            if self._running is None:
+                self._follow_outside(inputs, outputs)
+            else:
+                self._follow_inside(inputs, outputs)
         return output
 
-    def finish(self) -> Observation:
+    def finish(self, logits: torch.Tensor, added: torch.Tensor | None) -> Observation:
         """Judge what only the number of calls can tell.
+
+        Args:
+            logits: What the model returned.
+            added: What it adds to the cross-entropy.
 
         Returns:
             The observation.
         """
-        seen, head = self._seen, len(self._seen.calls) + 1
-        last = _keys(seen.calls[-1].output) if seen.calls else set()
-        for key, made, segment, top in self._outside:
-            at_head = segment == head - 1
-            if at_head and (key in last or self._outer.get(key) == segment):
-                continue
-            used = head if at_head else top
-            if made < used:
-                seen.leaks.add(Leak(made=made, used=used, memory=key))
+        seen, end = self._seen, len(self._seen.calls)
+        final = {memory_key(x) for x in (logits, added) if x is not None}
+        sources = [x for key in final for x in self._sources.get(key, ())]
+        of_head = [x for x in sources if x.kind == "parameter" and x.call == end - 1]
+        self._need((x for x in sources if x not in of_head), end)
+        seen.adds_loss = added is not None and memory_key(added) in self._segments
         seen.finished = [n for n in seen.finished if n not in self._late]
         return seen
 
-    def _follow(
-        self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-    ) -> None:
+    def _follow_inside(self, inputs: set[int], outputs: list[torch.Tensor]) -> None:
+        """Inside a block: all that is made belongs to its call."""
         now = len(self._seen.calls)
-        segments: set[int] = set()
-        for key in map(memory_key, inputs):
+        for key in inputs:
             if key in self._parameters:
                 self._use(key, now)
-                segments.add(now)
-            else:
-                segments |= self._segments.get(key, frozenset())
-        if self._running is not None:
-            segments.add(now)
-        for key in map(memory_key, inputs):
-            depends = self._segments.get(key)
-            if not depends:
-                continue
-            made = max(depends)
-            if self._running is None:
-                self._outside.append((key, made, now, max(segments)))
-            elif made < now and key not in self._local:
-                self._seen.leaks.add(Leak(made=made, used=now, memory=key))
+            elif key not in self._local and max(self._segments.get(key, {now})) < now:
+                self._need(self._sources[key], now - 1)
+        depends = self._depends(inputs, now) | {now}
         for tensor in outputs:
             key = memory_key(tensor)
-            if key not in self._parameters and segments:
-                self._segments[key] = frozenset(segments) | self._segments.get(
-                    key, frozenset()
-                )
-                self._local.add(key)
-                if self._running is None:
-                    self._outer[key] = now
-                self._alive.append(tensor)
+            self._know(tensor, depends, {Source(kind="made", call=now - 1, memory=key)})
+            self._local.add(key)
+
+    def _follow_outside(self, inputs: set[int], outputs: list[torch.Tensor]) -> None:
+        """Outside the blocks: what is made depends on the sources of its inputs."""
+        now = len(self._seen.calls)
+        sources: set[Source] = set()
+        for key in inputs:
+            if key in self._parameters:
+                self._use(key, now)
+                sources.add(Source(kind="parameter", call=now - 1, memory=key))
+            sources |= self._sources.get(key, frozenset())
+        depends = self._depends(inputs, now)
+        if not depends:
+            return
+        for tensor in outputs:
+            before = self._sources.get(memory_key(tensor), frozenset())
+            self._know(tensor, depends, sources | before)
+
+    def _depends(self, inputs: set[int], now: int) -> set[int]:
+        found = {now} if inputs & self._parameters.keys() else set()
+        return found.union(*(self._segments.get(key, ()) for key in inputs))
+
+    def _know(
+        self, tensor: torch.Tensor, segments: set[int], sources: Iterable[Source]
+    ) -> None:
+        key = memory_key(tensor)
+        if key not in self._parameters:
+            before = self._segments.get(key, frozenset())
+            self._segments[key] = frozenset(segments) | before
+            self._sources[key] = frozenset(sources)
+            self._alive.append(tensor)
+
+    def _need(self, sources: Iterable[Source], last_call: int) -> None:
+        for source in sources:
+            if source.call < last_call:
+                self._seen.needs.add(Need(source=source, last_call=last_call))
+            self._seen.rereads |= source.kind == "handed"
 
     def _use(self, key: int, now: int) -> None:
         running = self._running
@@ -272,13 +340,14 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             given = {**dict(enumerate(args)), **kwargs}
             arguments = tuple(
                 Argument(
-                    key=name,
+                    path=path,
                     tensor=value,
                     segments=self._segments.get(memory_key(value), frozenset()),
                 )
-                for name, value in given.items()
-                if isinstance(value, torch.Tensor)
+                for path, value in tensors_in(given)
             )
+            for argument in arguments:
+                self._hand_over(argument)
             self._alive += [x.tensor for x in arguments]
             self._local = {memory_key(x.tensor) for x in arguments}
             self._seen.calls.append(Call(block=index, arguments=arguments))
@@ -286,11 +355,35 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         return hook
 
+    def _hand_over(self, argument: Argument) -> None:
+        """A stage that enters at this call gets the argument; others need more."""
+        key = memory_key(argument.tensor)
+        if not argument.segments or key in self._parameters:
+            return
+        self._need(
+            (x for x in self._sources[key] if x.memory != key or x.kind != "handed"),
+            max(argument.segments) - 1,
+        )
+        handed = Source(kind="handed", call=len(self._seen.calls), memory=key)
+        self._sources[key] = frozenset({handed})
+
     def _leave_block(self, index: int) -> Any:
         def hook(module: torch.nn.Module, args: Any, output: Any) -> None:
             if self._running == index:
                 self._seen.calls[-1].output = output
                 self._running = None
+
+        return hook
+
+    def _leave_inner(self, index: int, path: str) -> Any:
+        def hook(module: torch.nn.Module, args: Any, output: Any) -> None:
+            if self._running == index:
+                done = ModuleCall(
+                    path=path,
+                    outputs=tuple(tensors_in(output)),
+                    template=without_tensors(output),
+                )
+                self._seen.calls[-1].modules.append(done)
 
         return hook
 

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from planner.chain.layers import Chain
+from planner.chain.loss import logits_of, loss_of, num_targets, summed_loss
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import ModelSource, build_model
-from planner.chain.stage_module import StageModule, summed_loss
+from planner.chain.stage_module import StageModule
 from planner.chain.stages import StageRecipe, build_stage
 
 LOSS_TOLERANCE = 1e-6
@@ -129,9 +130,14 @@ def run_unsplit(
     _copy_weights(whole.model, model)
     torch.manual_seed(seed)
     given = {k: v for k, v in inputs.items() if k != "labels"}
-    output = model(**given, use_cache=False)
-    logits = output[0] if isinstance(output, tuple) else output.logits
-    loss = summed_loss(logits, inputs["labels"])
+    labels = {"labels": inputs["labels"]} if chain.adds_loss else {}
+    output = model(**given, **labels, use_cache=False)
+    # What a model adds is known to itself alone: then its own mean is the reference.
+    mean = loss_of(output) if chain.adds_loss else None
+    if mean is None:
+        loss = summed_loss(logits_of(output), inputs["labels"])
+    else:
+        loss = mean * num_targets(inputs["labels"])
     loss.backward()  # type: ignore[no-untyped-call]
     canonical = chain.canonical
     gradients: dict[str, torch.Tensor | None] = {}

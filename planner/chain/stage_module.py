@@ -13,16 +13,24 @@ finds the shape by running the real one on meta, where nothing is computed.
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from planner.chain.layers import Chain, Layer
-
-IGNORED_LABEL = -100
+from planner.chain.loss import (
+    NoCrossEntropy,
+    logits_of,
+    loss_of,
+    num_targets,
+    summed_loss,
+)
+from planner.chain.nested import Path, value_at, with_value_at
 
 
 class _LeaveForward(BaseException):
@@ -68,14 +76,19 @@ class StageModule(torch.nn.Module):
         # Calls of blocks: the first one here, and the first one on a later stage.
         self._enter = chain.calls_before(first)
         self._leave = chain.calls_before(last + 1)
-        self._received: dict[tuple[int, int | str], torch.Tensor] = {}
-        self._sent: dict[tuple[int, int | str], torch.Tensor] = {}
+        self._received: dict[tuple[int, Path], torch.Tensor] = {}
+        self._sent: dict[tuple[int, Path], torch.Tensor] = {}
+        self._collected: dict[int, torch.Tensor] = {}
+        self._num_inner_calls: Counter[tuple[int, str]] = Counter()
         self._num_calls = 0
+        self._is_running = False
+        self._replayed: Any = None
         self._device = torch.device("cpu")
         self.loose: frozenset[str] = frozenset()
         if not self.is_first:
             self._skip_embedding()
         self._cut_blocks(first, last)
+        self._watch_collected()
         for layer in self.layers:
             if layer.name in recompute:
                 self._recompute(layer)
@@ -102,26 +115,51 @@ class StageModule(torch.nn.Module):
         Returns:
             The hidden state (batch, seq_len, hidden), in a tuple if something
             else crosses the cut too; on the last stage the sum of the losses of
-            all target tokens, a scalar.
+            all target tokens, a scalar. What the model adds to its mean loss
+            counts once for every target token.
         """
-        self._num_calls = 0
-        self._device = input_ids.device
-        if not self.is_first:
-            self._received = self._targets(self._enter, hidden)
+        self._begin(hidden, input_ids.device)
         inputs: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
         if attention_mask is not None:
             inputs["attention_mask"] = attention_mask
         try:
-            output = self.model(**inputs)
+            return self._run(inputs, labels)
         except _LeaveForward as left:
             return left.outputs if len(left.outputs) > 1 else left.outputs[0]
         finally:
-            self._received = {}
-            self._sent = {}
-        logits: torch.Tensor = output[0] if isinstance(output, tuple) else output.logits
-        if labels is None:
-            return logits
-        return summed_loss(logits, labels)
+            self._end()
+
+    def _begin(self, received: Sequence[torch.Tensor], device: torch.device) -> None:
+        self._num_calls = 0
+        self._num_inner_calls.clear()
+        self._device = device
+        self._is_running = True
+        if self.is_first:
+            return
+        places = self._places(self._enter)
+        self._received = {
+            target: tensor
+            for targets, tensor in zip(places, received, strict=False)
+            for target in targets
+        }
+        numbers = self._crossing_collected(self._enter)
+        self._collected = dict(zip(numbers, received[len(places) :], strict=True))
+
+    def _end(self) -> None:
+        self._is_running = False
+        self._received, self._sent, self._collected = {}, {}, {}
+        self._replayed = None
+
+    def _run(self, inputs: dict[str, Any], labels: torch.Tensor | None) -> torch.Tensor:
+        """The model's forward; only the last stage comes to its end."""
+        if labels is None or not self.chain.adds_loss:
+            logits = logits_of(self.model(**inputs))
+            return logits if labels is None else summed_loss(logits, labels)
+        with NoCrossEntropy():
+            output = self.model(**inputs, labels=labels)
+        loss = summed_loss(logits_of(output), labels)
+        added = loss_of(output)
+        return loss if added is None else loss + added * num_targets(labels)
 
     def owned_parameters(self, *layers: Layer) -> dict[str, torch.nn.Parameter]:
         """The parameters of the stage's layers, each tensor once.
@@ -166,7 +204,7 @@ class StageModule(torch.nn.Module):
         for index, layer in enumerate(self.chain.layers[1:-1], start=1):
             block = self.model.get_submodule(layer.name)
             if not first <= index <= last:
-                block.forward = self._pass_on
+                block.forward = partial(self._pass_on, layer.name)
             if index in calls:
                 block.register_forward_pre_hook(self._before_block, with_kwargs=True)
         if not self.is_last and self._leave == len(calls):
@@ -177,16 +215,17 @@ class StageModule(torch.nn.Module):
         """Hand in what was received, and take what is sent."""
         number = self._num_calls
         self._num_calls += 1
-        given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
-        for (call, key), tensor in self._received.items():
+        given: Any = {**dict(enumerate(args)), **kwargs}
+        for (call, path), tensor in self._received.items():
             if call == number:
-                given[key] = self._hand_in(given.get(key), tensor)
+                tensor = self._hand_in(value_at(given, path), tensor)
+                given = with_value_at(given, path, tensor)
         if number >= self._leave and not self.is_last:
-            for call, key in self._wanted:
+            for call, path in self._wanted:
                 if call == number:
-                    self._sent[call, key] = given[key]
+                    self._sent[call, path] = value_at(given, path)
             if len(self._sent) == len(self._wanted):
-                raise _LeaveForward(tuple(self._sent[x] for x in self._wanted))
+                self._leave_with(*(self._sent[x] for x in self._wanted))
         args = tuple(given[i] for i in range(len(args)))
         return args, {key: given[key] for key in kwargs}
 
@@ -198,25 +237,24 @@ class StageModule(torch.nn.Module):
     def _after_last_call(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if self._num_calls == len(self.chain.calls):
             index = self.chain.handover.output_index
-            raise _LeaveForward((output if index is None else output[index],))
+            self._leave_with(output if index is None else output[index])
+
+    def _leave_with(self, *tensors: torch.Tensor) -> NoReturn:
+        collected = (self._collected[i] for i in self._crossing_collected(self._leave))
+        raise _LeaveForward((*tensors, *collected))
 
     @property
-    def _wanted(self) -> tuple[tuple[int, int | str], ...]:
-        """Call and key of the first use of all that is sent."""
+    def _wanted(self) -> tuple[tuple[int, Path], ...]:
+        """Call and path of the first use of all that is sent."""
         return tuple(targets[0] for targets in self._places(self._leave))
 
-    def _targets(
-        self, num_calls: int, tensors: Sequence[torch.Tensor]
-    ) -> dict[tuple[int, int | str], torch.Tensor]:
-        places = self._places(num_calls)
-        return {
-            target: tensor
-            for targets, tensor in zip(places, tensors, strict=True)
-            for target in targets
-        }
+    def _crossing_collected(self, num_calls: int) -> list[int]:
+        """Numbers of the collected tensors that cross a cut."""
+        collected = self.chain.handover.collected
+        return [i for i, x in enumerate(collected) if x.crosses(num_calls)]
 
-    def _places(self, num_calls: int) -> list[tuple[tuple[int, int | str], ...]]:
-        """Where the tensors that cross a cut are used; the hidden state first.
+    def _places(self, num_calls: int) -> list[tuple[tuple[int, Path], ...]]:
+        """Where the arguments that cross a cut are used; the hidden state first.
 
         The head takes what the last block left: there, the last block passes on.
         """
@@ -227,18 +265,55 @@ class StageModule(torch.nn.Module):
             for extra in handover.extras
             if extra.crosses(num_calls)
         ]
-        return [((hidden_at, handover.input_key),), *later]
+        return [((hidden_at, handover.input_path),), *later]
 
-    def _pass_on(self, *args: Any, **kwargs: Any) -> Any:
-        """What a block of another stage does: nothing."""
+    def _pass_on(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """What a block of another stage does: it returns what was received."""
         handover = self.chain.handover
-        key = handover.input_key
-        hidden = args[key] if isinstance(key, int) else kwargs[key]
+        hidden = value_at({**dict(enumerate(args)), **kwargs}, handover.input_path)
+        output: list[Any] = [None] * handover.output_length
+        for replay in handover.replays.get(self._num_calls - 1, ()):
+            replayed = replay.template
+            for path, number in replay.outputs:
+                tensor = self._collected.get(number)
+                replayed = with_value_at(replayed, path, tensor)
+            if replay.module != name:
+                self._replayed = replayed
+                self.model.get_submodule(replay.module)()
+            elif handover.output_index is not None:
+                output = list(replayed)
         if handover.output_index is None:
             return hidden
-        output = [None] * handover.output_length
         output[handover.output_index] = hidden
         return tuple(output)
+
+    def _watch_collected(self) -> None:
+        """Keep what modules here return; those of other stages return it again."""
+        if self.is_first and self.is_last:
+            return
+        handover = self.chain.handover
+        for number, found in enumerate(handover.collected):
+            if self._enter <= found.call < self._leave:
+                module = self.model.get_submodule(found.source[0])
+                module.register_forward_hook(partial(self._keep, number))
+        for call, replays in handover.replays.items():
+            name = self.chain.layers[self.chain.calls[call]].name
+            for replay in replays:
+                outside = not self._enter <= call < self._leave
+                if outside and replay.module != name:
+                    module = self.model.get_submodule(replay.module)
+                    module.forward = lambda: self._replayed
+
+    def _keep(
+        self, number: int, module: torch.nn.Module, args: Any, output: Any
+    ) -> None:
+        found = self.chain.handover.collected[number]
+        path, before, where = found.source
+        if not self._is_running or self._num_calls - 1 != found.call:
+            return
+        if self._num_inner_calls[number, path] == before:
+            self._collected[number] = value_at(output, where)
+        self._num_inner_calls[number, path] += 1
 
     def _recompute(self, layer: Layer) -> None:
         block = self.model.get_submodule(layer.name)
@@ -260,26 +335,6 @@ def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     return run
-
-
-def summed_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Next-token cross-entropy, summed over the target tokens.
-
-    Args:
-        logits: Shape (batch, seq_len, vocab).
-        labels: Target ids, shape (batch, seq_len), not shifted; -100 is ignored.
-
-    Returns:
-        A scalar in fp32: divide it by the number of target tokens of the whole
-        step, not of the microbatch.
-    """
-    targets = torch.nn.functional.pad(labels[..., 1:], (0, 1), value=IGNORED_LABEL)
-    return torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, -2),
-        targets.flatten(),
-        ignore_index=IGNORED_LABEL,
-        reduction="sum",
-    )
 
 
 def _stand_in(

@@ -4,13 +4,16 @@ Fake tensors have shapes but no values, so a model of any size runs without memo
 Some models look at values while they run; a small one is then run for real.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import product
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from planner.chain.loss import NoCrossEntropy, logits_of, loss_of
 from planner.chain.observe import Observation, observe
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import ModelSource, build_model
@@ -58,34 +61,52 @@ def watch_model(
     Raises:
         ModelError: It has no list of blocks, or it cannot be run from token ids.
     """
+    fake = _fake_model(source, attention)
+    is_small = sum(p.numel() for p in fake.model.parameters()) <= _SMALL
+    shapes = (shape, _OTHER_SHAPE) if shape == WATCHED_SHAPE else (shape,)
+    failures: list[Exception] = []
+    # With labels if possible: a model may add something to its loss.
+    for with_labels, is_real in product((True, False), (False, True)[: 1 + is_small]):
+        subject = _real_model(source, attention) if is_real else fake
+        for tried in shapes:
+            try:
+                return _watch(subject, source.id, tried, with_labels)
+            except ModelError:
+                raise
+            except Exception as error:  # whatever a model's code may raise
+                failures.append(error)
+    what = "does not run from token ids alone" if is_small else "looks at values"
+    msg = f"{source.id} {what}: {_line(failures[-1])}"
+    raise ModelError(msg) from failures[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Subject:
+    """A model to be watched.
+
+    Attributes:
+        model: The model.
+        token: What the token ids are filled with.
+        mode: In which it runs.
+    """
+
+    model: torch.nn.Module
+    token: int
+    mode: contextlib.AbstractContextManager[object]
+
+
+def _fake_model(source: ModelSource, attention: str) -> _Subject:
     # Fake grouped matrix products, which experts use, exist in bfloat16 only.
     model = build_skeleton(source, dtype=torch.bfloat16, attention=attention)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         _make_fake(model)
-    failures = []
-    shapes = (shape, _OTHER_SHAPE) if shape == WATCHED_SHAPE else (shape,)
-    for tried in shapes:
-        try:
-            with mode:
-                return _watch(model, source.id, torch.zeros(tried, dtype=torch.long))
-        except ModelError:
-            raise
-        except Exception as error:  # whatever a model's code may raise
-            failures.append(error)
-    if sum(p.numel() for p in model.parameters()) > _SMALL:
-        msg = f"{source.id} looks at values while it runs: {_line(failures[0])}"
-        raise ModelError(msg) from failures[0]
+    return _Subject(model=model, token=0, mode=mode)
+
+
+def _real_model(source: ModelSource, attention: str) -> _Subject:
     model = build_model(source, dtype=torch.float32, attention=attention)
-    for tried in shapes:
-        try:
-            return _watch(model, source.id, torch.full(tried, 5))
-        except ModelError:
-            raise
-        except Exception as error:
-            failures.append(error)
-    msg = f"{source.id} does not run from token ids alone: {_line(failures[-1])}"
-    raise ModelError(msg) from failures[-1]
+    return _Subject(model=model, token=5, mode=contextlib.nullcontext())
 
 
 def _line(error: Exception) -> str:
@@ -109,19 +130,21 @@ def _make_fake(model: torch.nn.Module) -> None:
                 module._buffers[name] = torch.empty_like(buffer, device="cpu")
 
 
-def _watch(model: torch.nn.Module, model_id: str, input_ids: torch.Tensor) -> Watched:
+def _watch(
+    subject: _Subject, model_id: str, shape: tuple[int, int], with_labels: bool
+) -> Watched:
     """Watch a run with the largest list of blocks that takes part in it."""
-
-    def run() -> Any:
-        return model(input_ids=input_ids, use_cache=False)
-
+    model = subject.model
     lists = _lists_of_blocks(model)
     if not lists:
         msg = f"{model_id} has no list of blocks to cut between"
         raise ModelError(msg)
     found = []
     for prefix, blocks in lists:
-        seen = observe(model, blocks, run)
+        named = [(f"{prefix}.{i}", block) for i, block in enumerate(blocks)]
+        with subject.mode:
+            ids = torch.full(shape, subject.token)
+            seen = observe(model, named, partial(_run, model, ids, with_labels))
         watched = Watched(model=model, prefix=prefix, blocks=tuple(blocks), seen=seen)
         if _is_trained(seen):
             return watched
@@ -131,6 +154,16 @@ def _watch(model: torch.nn.Module, model_id: str, input_ids: torch.Tensor) -> Wa
         msg = f"{model_id} calls none of its lists of modules"
         raise ModelError(msg)
     return found[0]
+
+
+def _run(
+    model: torch.nn.Module, input_ids: torch.Tensor, with_labels: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """One forward; returns the logits and what the model adds to its loss."""
+    labels = {"labels": input_ids} if with_labels else {}
+    with NoCrossEntropy():
+        output = model(input_ids=input_ids, use_cache=False, **labels)
+    return logits_of(output), loss_of(output) if with_labels else None
 
 
 def _is_trained(seen: Observation) -> bool:

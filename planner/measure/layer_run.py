@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from planner.chain.nested import value_at, with_value_at
 from planner.chain.stage_module import StageModule, recomputed
 
 
@@ -111,20 +112,20 @@ def block_run(
     layer = stage.layers[-1]
     block = stage.model.get_submodule(layer.name)
     args, kwargs = _caught_arguments(block, whole)
-    key = stage.chain.handover.input_key
+    path = stage.chain.handover.input_path
     index = stage.chain.handover.output_index
     # Not the block itself: its hooks belong to the stage.
     forward = recomputed(block.forward) if recompute else block.forward
 
     def call(received: torch.Tensor | None) -> torch.Tensor:
-        if isinstance(key, int):
-            output = forward(*args[:key], received, *args[key + 1 :], **kwargs)
-        else:
-            output = forward(*args, **{**kwargs, key: received})
+        given = with_value_at({**dict(enumerate(args)), **kwargs}, path, received)
+        output = forward(
+            *(given[i] for i in range(len(args))), **{k: given[k] for k in kwargs}
+        )
         found: torch.Tensor = output if index is None else output[index]
         return found
 
-    hidden = args[key] if isinstance(key, int) else kwargs[key]
+    hidden = value_at({**dict(enumerate(args)), **kwargs}, path)
     others = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     return LayerRun(
         forward=call,

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from planner.cards import Card, card_named
-from planner.chain.flow import Crossing
+from planner.chain.crossing import Crossing
 from planner.chain.layers import Chain, Layer, find_chain
 from planner.chain.source import (
     DTYPES,

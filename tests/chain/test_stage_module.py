@@ -9,7 +9,7 @@ from architectures import ARCHITECTURES
 from chain_tools import make_stage, padded_batch, run_stages, run_whole, whole_model
 
 from planner.chain.source import open_source
-from planner.chain.stage_module import summed_loss
+from planner.chain.loss import summed_loss
 
 every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
 NUM_LAYERS = 4
