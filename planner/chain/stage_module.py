@@ -271,7 +271,7 @@ class StageModule(torch.nn.Module):
         """What a block of another stage does: it returns what was received."""
         handover = self.chain.handover
         hidden = value_at({**dict(enumerate(args)), **kwargs}, handover.input_path)
-        output: list[Any] = [None] * handover.output_length
+        output: Any = [None] * handover.output_length
         for replay in handover.replays.get(self._num_calls - 1, ()):
             replayed = replay.template
             for path, number in replay.outputs:
@@ -280,12 +280,16 @@ class StageModule(torch.nn.Module):
             if replay.module != name:
                 self._replayed = replayed
                 self.model.get_submodule(replay.module)()
-            elif handover.output_index is not None:
-                output = list(replayed)
-        if handover.output_index is None:
-            return hidden
-        output[handover.output_index] = hidden
-        return tuple(output)
+            else:
+                output = replayed
+        index = handover.output_index
+        if index is None:
+            return output if isinstance(output, torch.Tensor) else hidden
+        return (
+            output
+            if output[index] is not None
+            else (*output[:index], hidden, *output[index + 1 :])
+        )
 
     def _watch_collected(self) -> None:
         """Keep what modules here return; those of other stages return it again."""

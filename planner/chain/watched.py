@@ -5,7 +5,8 @@ Some models look at values while they run; a small one is then run for real.
 """
 
 import contextlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -70,7 +71,8 @@ def watch_model(
         subject = _real_model(source, attention) if is_real else fake
         for tried in shapes:
             try:
-                return _watch(subject, source.id, tried, with_labels)
+                with _quiet_fakes():
+                    return _watch(subject, source.id, tried, with_labels)
             except ModelError:
                 raise
             except Exception as error:  # whatever a model's code may raise
@@ -107,6 +109,17 @@ def _fake_model(source: ModelSource, attention: str) -> _Subject:
 def _real_model(source: ModelSource, attention: str) -> _Subject:
     model = build_model(source, dtype=torch.float32, attention=attention)
     return _Subject(model=model, token=5, mode=contextlib.nullcontext())
+
+
+@contextlib.contextmanager
+def _quiet_fakes() -> Iterator[None]:
+    """Keep torch from writing what fake tensors cannot do; others are tried."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
 
 
 def _line(error: Exception) -> str:
