@@ -6,19 +6,19 @@ is called again, in name only, and returns what was received. So whatever the mo
 does to collect it, with hooks or by hand, works there as it does in one process.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from planner.chain.crossing import Collected, Replay, like
 from planner.chain.observe import Call, ModuleCall, Need, Source, memory_key
 
 
 def collect(
-    needs: Iterable[Need], calls: Sequence[Call]
+    needs: Sequence[Need], calls: Sequence[Call]
 ) -> tuple[tuple[Collected, ...], dict[int, tuple[Replay, ...]], list[Need]]:
     """Find the modules that values needed on later stages come from.
 
     Args:
-        needs: Of code outside the blocks.
+        needs: Of code outside the blocks, and of blocks: these are not met.
         calls: Of blocks.
 
     Returns:
@@ -26,11 +26,13 @@ def collect(
         the needs that cannot be met in this way.
     """
     last_call: dict[Source, int] = {}
+    missing = [need for need in needs if need.inside]
     for need in needs:
+        if need.inside:
+            continue
         last_call[need.source] = max(need.last_call, last_call.get(need.source, -1))
     collected: list[Collected] = []
     numbers: dict[tuple[int, int], int] = {}
-    missing = []
     for source, last in sorted(last_call.items(), key=lambda x: x[0].call):
         found = _origin(source, calls, last)
         if found is None:

@@ -109,8 +109,8 @@ class Handover:
         input_path: Position or keyword of a block's argument that holds it.
         output_index: Index in a block's output tuple, or None for a bare tensor.
         output_length: Length of that tuple, 0 for a bare tensor.
-        tensor: What the hidden state is like in the model that was watched,
-            (batch, seq_len, hidden).
+        hidden: What the hidden state is like at every call of a block and at the
+            end, in the model that was watched; mostly (batch, seq_len, hidden).
         extras: Other arguments that cross a cut.
         collected: What the model collects from its blocks on the way.
         replays: By call of a block, the calls of modules in it that collected
@@ -123,7 +123,7 @@ class Handover:
     input_path: Path
     output_index: int | None
     output_length: int
-    tensor: Crossing
+    hidden: tuple[Crossing, ...]
     extras: tuple[Extra, ...] = ()
     collected: tuple[Collected, ...] = ()
     replays: Mapping[int, tuple[Replay, ...]] = field(default_factory=dict)

@@ -77,6 +77,9 @@ def find_flow(seen: Observation, num_blocks: int, model_id: str) -> Flow:
     Raises:
         ModelError: The blocks do not hand one hidden state along in one way.
     """
+    if seen.nested:
+        msg = f"the blocks of {model_id} call one another"
+        raise ModelError(msg)
     order = _order(seen.calls, num_blocks)
     calls = tuple(order.index(call.block) + 1 for call in seen.calls)
     hidden = [_hidden(seen.calls, number, model_id) for number in range(len(calls))]
@@ -86,12 +89,12 @@ def find_flow(seen: Observation, num_blocks: int, model_id: str) -> Flow:
         raise ModelError(msg)
     index, length = _output_place(seen.calls, hidden, model_id)
     last = seen.calls[-1].output
-    left = memory_key(last if index is None else last[index])
+    left = last if index is None else last[index]
     # The head is handed the hidden state through the last block.
     needs = [
         x
         for x in seen.needs
-        if (x.source.call, x.source.memory) != (len(calls) - 1, left)
+        if (x.source.call, x.source.memory) != (len(calls) - 1, memory_key(left))
     ]
     collected, replays, missing = collect(needs, seen.calls)
     return Flow(
@@ -101,7 +104,7 @@ def find_flow(seen: Observation, num_blocks: int, model_id: str) -> Flow:
             input_path=hidden[0].path,
             output_index=index,
             output_length=length,
-            tensor=like(hidden[0].tensor),
+            hidden=(*(like(x.tensor) for x in hidden), like(left)),
             extras=_extras(seen.calls, hidden),
             collected=collected,
             replays=replays,

@@ -149,7 +149,7 @@ class Chain:
         collected = [x.tensor for x in handover.collected if x.crosses(before)]
         return tuple(
             replace(x, dtype=self._as(x.dtype, dtype))
-            for x in (handover.tensor, *extras, *collected)
+            for x in (handover.hidden[before], *extras, *collected)
         )
 
     def _as(self, watched: torch.dtype, dtype: torch.dtype) -> torch.dtype:

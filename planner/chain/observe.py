@@ -136,10 +136,12 @@ class Need:
         source: The value.
         last_call: Stages that enter after the source's call and up to this one
             lack it; the head is entered at the number of calls.
+        inside: Whether a block takes the value, otherwise than as an argument.
     """
 
     source: Source
     last_call: int
+    inside: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,6 +155,7 @@ class Observation:
         finished: Paths of modules that ran before the first block only.
         rereads: Whether the model goes on using what it has handed to a block.
         adds_loss: Whether the model's loss is more than cross-entropy.
+        nested: Whether a block calls another one.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -161,6 +164,7 @@ class Observation:
     finished: list[str] = field(default_factory=list)
     rereads: bool = False
     adds_loss: bool = False
+    nested: bool = False
 
 
 def observe(
@@ -275,7 +279,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if key in self._parameters:
                 self._use(key, now)
             elif key not in self._local and max(self._segments.get(key, {now})) < now:
-                self._need(self._sources[key], now - 1)
+                # However it got here: nobody hands it in on another stage.
+                known = max(self._segments[key]) - 1
+                value = Source(kind="made", call=known, memory=key)
+                self._need({*self._sources[key], value}, now - 1, inside=True)
         depends = self._depends(inputs, now) | {now}
         for tensor in outputs:
             key = memory_key(tensor)
@@ -312,10 +319,13 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sources[key] = frozenset(sources)
             self._alive.append(tensor)
 
-    def _need(self, sources: Iterable[Source], last_call: int) -> None:
+    def _need(
+        self, sources: Iterable[Source], last_call: int, *, inside: bool = False
+    ) -> None:
         for source in sources:
             if source.call < last_call:
-                self._seen.needs.add(Need(source=source, last_call=last_call))
+                need = Need(source=source, last_call=last_call, inside=inside)
+                self._seen.needs.add(need)
             self._seen.rereads |= source.kind == "handed"
 
     def _use(self, key: int, now: int) -> None:
@@ -336,6 +346,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _enter_block(self, index: int) -> Any:
         def hook(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
             if self._running is not None:
+                self._seen.nested |= self._running != index
                 return
             given = {**dict(enumerate(args)), **kwargs}
             arguments = tuple(

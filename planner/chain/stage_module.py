@@ -87,8 +87,8 @@ class StageModule(torch.nn.Module):
         self.loose: frozenset[str] = frozenset()
         if not self.is_first:
             self._skip_embedding()
-        self._cut_blocks(first, last)
         self._watch_collected()
+        self._cut_blocks(first, last)
         for layer in self.layers:
             if layer.name in recompute:
                 self._recompute(layer)
@@ -186,7 +186,7 @@ class StageModule(torch.nn.Module):
         ]
         for path in skipped:
             module = self.model.get_submodule(path)
-            twin = copy.deepcopy(module).to("meta")
+            twin = _meta_copy(module)
             module.forward = _stand_in(twin.forward, lambda: self._device)
         inside = tuple(f"{block.name}." for block in self.chain.blocks)
         self.loose = frozenset(
@@ -339,6 +339,15 @@ def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     return run
+
+
+def _meta_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module whose tensors have no memory."""
+    tensors: dict[int, Any] = {
+        id(p): torch.nn.Parameter(p.detach().to("meta")) for p in module.parameters()
+    }
+    tensors |= {id(buffer): buffer.to("meta") for buffer in module.buffers()}
+    return copy.deepcopy(module, tensors)
 
 
 def _stand_in(
