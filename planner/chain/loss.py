@@ -61,6 +61,29 @@ class NoCrossEntropy(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
+    """All tensors that a backward from a loss would give a gradient.
+
+    Args:
+        loss: With its graph.
+
+    Returns:
+        The leaves of the graph.
+    """
+    found: list[torch.Tensor] = []
+    seen: set[Any] = set()
+    waiting = [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        waiting += [inner for inner, _ in node.next_functions]
+    return found
+
+
 def logits_of(output: Any) -> torch.Tensor:
     """The logits that a model returned.
 

@@ -12,15 +12,11 @@ A stand-in returns zeros of the shape that the real module would return; it
 finds the shape by running the real one on meta, where nothing is computed.
 """
 
-import copy
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import tree_map
-from torch.utils.checkpoint import checkpoint
 
 from planner.chain.layers import Chain, Layer
 from planner.chain.loss import (
@@ -31,6 +27,9 @@ from planner.chain.loss import (
     summed_loss,
 )
 from planner.chain.nested import Path, value_at, with_value_at
+from planner.chain.recompute import recomputed
+from planner.chain.replay import Collection
+from planner.chain.stand_in import stand_in
 
 
 class _LeaveForward(BaseException):
@@ -78,16 +77,12 @@ class StageModule(torch.nn.Module):
         self._leave = chain.calls_before(last + 1)
         self._received: dict[tuple[int, Path], torch.Tensor] = {}
         self._sent: dict[tuple[int, Path], torch.Tensor] = {}
-        self._collected: dict[int, torch.Tensor] = {}
-        self._num_inner_calls: Counter[tuple[int, str]] = Counter()
         self._num_calls = 0
-        self._is_running = False
-        self._replayed: Any = None
         self._device = torch.device("cpu")
         self.loose: frozenset[str] = frozenset()
         if not self.is_first:
             self._skip_embedding()
-        self._watch_collected()
+        self._collection = Collection(model, chain, self._enter, self._leave)
         self._cut_blocks(first, last)
         for layer in self.layers:
             if layer.name in recompute:
@@ -131,24 +126,18 @@ class StageModule(torch.nn.Module):
 
     def _begin(self, received: Sequence[torch.Tensor], device: torch.device) -> None:
         self._num_calls = 0
-        self._num_inner_calls.clear()
         self._device = device
-        self._is_running = True
-        if self.is_first:
-            return
         places = self._places(self._enter)
         self._received = {
             target: tensor
             for targets, tensor in zip(places, received, strict=False)
             for target in targets
         }
-        numbers = self._crossing_collected(self._enter)
-        self._collected = dict(zip(numbers, received[len(places) :], strict=True))
+        self._collection.begin(received[len(places) :])
 
     def _end(self) -> None:
-        self._is_running = False
-        self._received, self._sent, self._collected = {}, {}, {}
-        self._replayed = None
+        self._received, self._sent = {}, {}
+        self._collection.end()
 
     def _run(self, inputs: dict[str, Any], labels: torch.Tensor | None) -> torch.Tensor:
         """The model's forward; only the last stage comes to its end."""
@@ -159,7 +148,10 @@ class StageModule(torch.nn.Module):
             output = self.model(**inputs, labels=labels)
         loss = summed_loss(logits_of(output), labels)
         added = loss_of(output)
-        return loss if added is None else loss + added * num_targets(labels)
+        if added is not None:
+            loss = loss + added * num_targets(labels)
+        self._collection.check_use(loss)
+        return loss
 
     def owned_parameters(self, *layers: Layer) -> dict[str, torch.nn.Parameter]:
         """The parameters of the stage's layers, each tensor once.
@@ -186,8 +178,7 @@ class StageModule(torch.nn.Module):
         ]
         for path in skipped:
             module = self.model.get_submodule(path)
-            twin = _meta_copy(module)
-            module.forward = _stand_in(twin.forward, lambda: self._device)
+            module.forward = stand_in(module, lambda: self._device)
         inside = tuple(f"{block.name}." for block in self.chain.blocks)
         self.loose = frozenset(
             name
@@ -215,6 +206,7 @@ class StageModule(torch.nn.Module):
         """Hand in what was received, and take what is sent."""
         number = self._num_calls
         self._num_calls += 1
+        self._collection.call = number
         given: Any = {**dict(enumerate(args)), **kwargs}
         for (call, path), tensor in self._received.items():
             if call == number:
@@ -240,18 +232,12 @@ class StageModule(torch.nn.Module):
             self._leave_with(output if index is None else output[index])
 
     def _leave_with(self, *tensors: torch.Tensor) -> NoReturn:
-        collected = (self._collected[i] for i in self._crossing_collected(self._leave))
-        raise _LeaveForward((*tensors, *collected))
+        raise _LeaveForward((*tensors, *self._collection.sent()))
 
     @property
     def _wanted(self) -> tuple[tuple[int, Path], ...]:
         """Call and path of the first use of all that is sent."""
         return tuple(targets[0] for targets in self._places(self._leave))
-
-    def _crossing_collected(self, num_calls: int) -> list[int]:
-        """Numbers of the collected tensors that cross a cut."""
-        collected = self.chain.handover.collected
-        return [i for i, x in enumerate(collected) if x.crosses(num_calls)]
 
     def _places(self, num_calls: int) -> list[tuple[tuple[int, Path], ...]]:
         """Where the arguments that cross a cut are used; the hidden state first.
@@ -271,102 +257,16 @@ class StageModule(torch.nn.Module):
         """What a block of another stage does: it returns what was received."""
         handover = self.chain.handover
         hidden = value_at({**dict(enumerate(args)), **kwargs}, handover.input_path)
-        output: Any = [None] * handover.output_length
-        for replay in handover.replays.get(self._num_calls - 1, ()):
-            replayed = replay.template
-            for path, number in replay.outputs:
-                tensor = self._collected.get(number)
-                replayed = with_value_at(replayed, path, tensor)
-            if replay.module != name:
-                self._replayed = replayed
-                self.model.get_submodule(replay.module)()
-            else:
-                output = replayed
+        output = self._collection.replay(name)
         index = handover.output_index
         if index is None:
-            return output if isinstance(output, torch.Tensor) else hidden
-        return (
-            output
-            if output[index] is not None
-            else (*output[:index], hidden, *output[index + 1 :])
-        )
-
-    def _watch_collected(self) -> None:
-        """Keep what modules here return; those of other stages return it again."""
-        if self.is_first and self.is_last:
-            return
-        handover = self.chain.handover
-        for number, found in enumerate(handover.collected):
-            if self._enter <= found.call < self._leave:
-                module = self.model.get_submodule(found.source[0])
-                module.register_forward_hook(partial(self._keep, number))
-        for call, replays in handover.replays.items():
-            name = self.chain.layers[self.chain.calls[call]].name
-            for replay in replays:
-                outside = not self._enter <= call < self._leave
-                if outside and replay.module != name:
-                    module = self.model.get_submodule(replay.module)
-                    module.forward = lambda: self._replayed
-
-    def _keep(
-        self, number: int, module: torch.nn.Module, args: Any, output: Any
-    ) -> None:
-        found = self.chain.handover.collected[number]
-        path, before, where = found.source
-        if not self._is_running or self._num_calls - 1 != found.call:
-            return
-        if self._num_inner_calls[number, path] == before:
-            self._collected[number] = value_at(output, where)
-        self._num_inner_calls[number, path] += 1
+            return hidden if output is None else output
+        if output is None:
+            output = (None,) * handover.output_length
+        if output[index] is None:
+            output = (*output[:index], hidden, *output[index + 1 :])
+        return output
 
     def _recompute(self, layer: Layer) -> None:
         block = self.model.get_submodule(layer.name)
         block.forward = recomputed(block.forward)
-
-
-def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's forward that keeps its inputs only and runs again before B.
-
-    Args:
-        forward: The layer's own.
-
-    Returns:
-        The same function with recompute.
-    """
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        # Re-entrant recompute breaks on every stage but the first.
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return run
-
-
-def _meta_copy(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy of a module whose tensors have no memory."""
-    tensors: dict[int, Any] = {
-        id(p): torch.nn.Parameter(p.detach().to("meta")) for p in module.parameters()
-    }
-    tensors |= {id(buffer): buffer.to("meta") for buffer in module.buffers()}
-    return copy.deepcopy(module, tensors)
-
-
-def _stand_in(
-    twin: Callable[..., Any], device: Callable[[], torch.device]
-) -> Callable[..., Any]:
-    """Zeros of the shape and dtype that a module on meta returns."""
-
-    def to_meta(value: Any) -> Any:
-        return value.to("meta") if isinstance(value, torch.Tensor) else value
-
-    def zeros(value: Any) -> Any:
-        # Not expanded from one zero: models write into what they embed.
-        if isinstance(value, torch.Tensor):
-            return torch.zeros(value.shape, dtype=value.dtype, device=device())
-        return value
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad():
-            output = twin(*tree_map(to_meta, args), **tree_map(to_meta, kwargs))
-        return tree_map(zeros, output)
-
-    return forward

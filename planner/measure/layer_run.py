@@ -12,7 +12,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from planner.chain.nested import value_at, with_value_at
-from planner.chain.stage_module import StageModule, recomputed
+from planner.chain.recompute import recomputed
+from planner.chain.stage_module import StageModule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

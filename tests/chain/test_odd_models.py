@@ -267,6 +267,35 @@ def test_a_parameter_that_nothing_uses_stays_with_the_embedding(monkeypatch):
     assert "spare.weight" in chain.layers[0].parameters
 
 
+class KeepsLosses(AddsLosses):
+    """Its inner layers write down themselves what the loss is made of."""
+
+    def __init__(self, config):
+        Plain.__init__(self, config)
+        self.kept = []
+        for block in self.blocks:
+            block.inner = Keeping(self.kept)
+
+
+class Keeping(torch.nn.Linear):
+    def __init__(self, kept):
+        super().__init__(WIDTH, WIDTH)
+        self.kept = kept
+
+    def forward(self, hidden):
+        output = super().forward(hidden)
+        self.kept.append(output)
+        return output
+
+
+def test_a_collected_value_that_the_loss_does_not_meet_is_refused(monkeypatch):
+    chain, source = chain_of(monkeypatch, KeepsLosses)
+    inputs = parity.make_inputs(256)
+    reference = parity.run_unsplit(source, chain, inputs, attention="sdpa")
+    with pytest.raises(ModelError, match=r"what blocks\.0\.inner returned, but not"):
+        parity.compare(source, chain, reference, [1], attention="sdpa")
+
+
 # --- what is refused ----------------------------------------------------------
 
 
