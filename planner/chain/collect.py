@@ -9,7 +9,7 @@ does to collect it, with hooks or by hand, works there as it does in one process
 from collections.abc import Sequence
 
 from planner.chain.crossing import Collected, Replay, like
-from planner.chain.observe import Call, ModuleCall, Need, Source, memory_key
+from planner.chain.observation import Call, ModuleCall, Need, Source, memory_key
 
 
 def collect(

@@ -14,7 +14,7 @@ import torch
 
 from planner.chain.collect import collect
 from planner.chain.crossing import Extra, Handover, like
-from planner.chain.observe import Argument, Call, Need, Observation, Use, memory_key
+from planner.chain.observation import Argument, Call, Need, Observation, Use, memory_key
 from planner.errors import ModelError
 
 

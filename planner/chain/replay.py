@@ -6,7 +6,7 @@ they return what was received, and whatever the model does to collect it works.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -145,7 +145,11 @@ class Collection:
             for replay in replays:
                 if not self._is_here(call) and replay.module != block:
                     module: Any = self._model.get_submodule(replay.module)
-                    module.forward = lambda: self._replayed
+                    module.forward = partial(self._say_again, module.forward)
+
+    def _say_again(self, forward: Callable[..., Any], /, *args: Any, **kw: Any) -> Any:
+        # Blocks of several stages may share a module.
+        return forward(*args, **kw) if self._is_here(self.call) else self._replayed
 
     def _filled(self, replay: Replay) -> Any:
         output = replay.template

@@ -15,7 +15,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from planner.chain.loss import NoCrossEntropy, logits_of, loss_of
-from planner.chain.observe import Observation, observe
+from planner.chain.observation import Observation
+from planner.chain.observe import observe
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import ModelSource, build_model
 from planner.errors import ModelError
