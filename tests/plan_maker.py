@@ -25,6 +25,7 @@ def make_plan(
     seq_len=16,
     recompute=(),
     optimizer="adamw",
+    attention="sdpa",
 ):
     """A plan that puts `counts[s]` layers on stage s; nothing is predicted."""
     assert sum(counts) == len(layer_names)
@@ -34,7 +35,7 @@ def make_plan(
         profile=ProfileRef(path="", sha256=""),
         device_type="cpu",
         dtype="float32",
-        attention="sdpa",
+        attention=attention,
         seq_len=seq_len,
         global_batch_size=num_microbatches * microbatch_size,
         stages=tuple(_stages(layer_names, counts, set(recompute))),

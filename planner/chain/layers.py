@@ -1,25 +1,22 @@
 """How a model becomes a chain of layers, found by watching it run.
 
-The model runs once on fake tensors, without memory or arithmetic, while hooks
-write down what happens. The blocks are the outermost `ModuleList` that holds
-most of the parameters; whatever ran before the first block is the embedding,
-whatever ran after the last one is the head. So nothing here knows the names
+The model runs once on fake tensors, without memory or arithmetic, while every
+operation is watched. The blocks are a `ModuleList`; whatever runs before the first
+block is the embedding, whatever runs after the last one is the head, and what runs
+between two blocks belongs to the first of them. So nothing here knows the names
 that a particular architecture uses.
-
-Known limitations: one tensor passes from block to block. A model whose blocks
-exchange more is refused.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
-from planner.chain.source import ModelSource, build_model
+from planner.chain.crossing import Crossing, Handover
+from planner.chain.flow import Flow, Uncuttable, find_flow
+from planner.chain.source import ModelSource
+from planner.chain.watched import WATCHED_SHAPE, Watched, watch_model
 from planner.errors import ModelError
 
 EMBEDDING = "embedding"
@@ -56,25 +53,6 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handover:
-    """How the hidden state goes from block to block.
-
-    Attributes:
-        input_key: Position or keyword of a block's argument that holds it.
-        output_index: Index in a block's output tuple, or None for a bare tensor.
-        output_length: Length of that tuple, 0 for a bare tensor.
-        shape: For a batch of one and `seq_len` of the observation.
-        dtype: Of the hidden state of a bfloat16 model (some keep it in fp32).
-    """
-
-    input_key: int | str
-    output_index: int | None
-    output_length: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
     """A model as a chain of layers.
 
@@ -85,7 +63,15 @@ class Chain:
         ties: Pairs of layer names that share parameters.
         tied: Per tied parameter, its names; the first is the canonical one.
         handover: How the hidden state goes from block to block.
+        dtype: Of the parameters of the model that was watched.
         num_parameters: In all, tied ones counted once.
+        calls: Index of the layer of every call of a block, in order; some models
+            call a block several times, or not at all.
+        uncuttable: Layers after which there is no cut, and why.
+        finished: Paths of modules that have run before the first block and do not
+            run again.
+        adds_loss: Whether the model adds something to the cross-entropy, such as a
+            balance loss.
     """
 
     architecture: str
@@ -94,7 +80,12 @@ class Chain:
     ties: tuple[tuple[str, str], ...]
     tied: tuple[tuple[str, ...], ...]
     handover: Handover
+    dtype: torch.dtype
     num_parameters: int
+    calls: tuple[int, ...]
+    uncuttable: tuple[Uncuttable, ...]
+    finished: tuple[str, ...]
+    adds_loss: bool = False
 
     @property
     def blocks(self) -> tuple[Layer, ...]:
@@ -107,17 +98,95 @@ class Chain:
         return tuple(layer.name for layer in self.layers)
 
     @property
+    def cuts(self) -> tuple[int, ...]:
+        """Indices of the layers after which a cut is legal."""
+        forbidden = {x.layer for x in self.uncuttable}
+        return tuple(i for i in range(len(self.layers) - 1) if i not in forbidden)
+
+    def check_cut(self, first: int) -> None:
+        """Refuse a stage that begins where there is no cut.
+
+        Args:
+            first: Index of the stage's first layer.
+
+        Raises:
+            ModelError: The model cannot be cut before it.
+        """
+        for place in self.uncuttable:
+            if place.layer == first - 1:
+                before, after = self.names[first - 1 : first + 1]
+                msg = f"there is no cut between {before} and {after}: {place.why}"
+                raise ModelError(msg)
+
+    def entry_before(self, layer: int) -> int:
+        """Where a stage that holds a layer can begin at the latest.
+
+        Args:
+            layer: Index of the layer.
+
+        Returns:
+            Index of the layer itself, or of one before it if there is no cut
+            between them.
+        """
+        return max((cut + 1 for cut in self.cuts if cut < layer), default=0)
+
+    def crossing(self, layer: int, *, dtype: torch.dtype) -> tuple[Crossing, ...]:
+        """What crosses the cut after a layer.
+
+        Args:
+            layer: Index of the layer; -1 and the last one have no cut.
+            dtype: Of the model's parameters.
+
+        Returns:
+            The hidden state and all else, for a microbatch of the shape that the
+            model was watched with; empty if nothing crosses.
+        """
+        if not 0 <= layer < len(self.layers) - 1:
+            return ()
+        before = self.calls_before(layer + 1)
+        handover = self.handover
+        extras = [x.tensor for x in handover.extras if x.crosses(before)]
+        collected = [x.tensor for x in handover.collected if x.crosses(before)]
+        return tuple(
+            replace(x, dtype=self._as(x.dtype, dtype))
+            for x in (handover.hidden[before], *extras, *collected)
+        )
+
+    def _as(self, watched: torch.dtype, dtype: torch.dtype) -> torch.dtype:
+        """What a dtype becomes in a model of another one; fp32 parts stay fp32."""
+        if not watched.is_floating_point or dtype == torch.float32:
+            return dtype if watched.is_floating_point else watched
+        return dtype if watched == self.dtype else watched
+
+    def calls_before(self, layer: int) -> int:
+        """How many calls of blocks come before a layer.
+
+        Args:
+            layer: Its index.
+
+        Returns:
+            The number of the first call of this layer or a later one.
+        """
+        return sum(called < layer for called in self.calls)
+
+    @property
     def canonical(self) -> dict[str, str]:
         """Name under which a parameter is saved, for every tied name."""
         return {name: names[0] for names in self.tied for name in names}
 
 
-def find_chain(source: ModelSource, *, attention: str) -> Chain:
-    """Watch a model run on fake tensors and write down its chain of layers.
+def find_chain(
+    source: ModelSource,
+    *,
+    attention: str,
+    shape: tuple[int, int] = WATCHED_SHAPE,
+) -> Chain:
+    """Watch a model run and write down its chain of layers.
 
     Args:
         source: The model.
         attention: Attention implementation of transformers.
+        shape: Of a microbatch, (batch, seq_len): `crossing` is then right for it.
 
     Returns:
         The chain; no memory is allocated.
@@ -126,19 +195,19 @@ def find_chain(source: ModelSource, *, attention: str) -> Chain:
         ModelError: The model is not a chain that this program can cut; the
             message says where it differs.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        # Fake grouped matrix products, which experts use, exist in bfloat16 only.
-        model = build_model(source, dtype=torch.bfloat16, attention=attention)
-        prefix, blocks = _find_blocks(model, source.id)
-        watch = _Watch(model, blocks)
-        watch.run(torch.zeros((1, 8), dtype=torch.long), source.id)
-    handover = watch.handover(source.id)
+    watched = watch_model(source, attention=attention, shape=shape)
+    model, seen = watched.model, watched.seen
+    flow = find_flow(seen, len(watched.blocks), source.id)
+    homes = _homes(watched, flow)
+    paths = [f"{watched.prefix}.{block}" for block in flow.order]
     layers: tuple[Layer, ...] = (
-        _outer_layer(model, EMBEDDING, watch.before),
-        *(_block_layer(f"{prefix}.{i}", block) for i, block in enumerate(blocks)),
-        _outer_layer(model, HEAD, watch.after),
+        _outer_layer(model, EMBEDDING, homes.get(0, ())),
+        *(
+            _block_layer(model, path, homes.get(number, ()))
+            for number, path in enumerate(paths, start=1)
+        ),
+        _outer_layer(model, HEAD, homes.get(len(paths) + 1, ())),
     )
-    _check_every_parameter_has_a_layer(model, layers, source.id)
     tied = _tied_names(model, layers)
     layers = tuple(_count_tied(model, layer, tied) for layer in layers)
     return Chain(
@@ -147,163 +216,80 @@ def find_chain(source: ModelSource, *, attention: str) -> Chain:
         layers=layers,
         ties=_tied_layers(layers, tied),
         tied=tied,
-        handover=handover,
+        handover=flow.handover,
+        dtype=next(model.parameters()).dtype,
         num_parameters=sum(p.numel() for p in model.parameters()),
+        calls=flow.calls,
+        uncuttable=flow.uncuttable,
+        finished=tuple(seen.finished),
+        adds_loss=seen.adds_loss,
     )
 
 
-def _find_blocks(
-    model: torch.nn.Module, model_id: str
-) -> tuple[str, list[torch.nn.Module]]:
-    """The outermost ModuleList with most parameters, and its path."""
-    candidates: dict[str, torch.nn.ModuleList] = {}
-    for name, module in model.named_modules():
-        inside = any(name.startswith(f"{outer}.") for outer in candidates)
-        if isinstance(module, torch.nn.ModuleList) and len(module) and not inside:
-            candidates[name] = module
-    if not candidates:
-        msg = f"{model_id} has no list of blocks to cut between"
-        raise ModelError(msg)
+def _homes(watched: Watched, flow: Flow) -> dict[int, tuple[str, ...]]:
+    """Which layers use the parameters that belong to no block, by layer index.
 
-    def size(name: str) -> int:
-        return sum(p.numel() for p in candidates[name].parameters())
-
-    prefix = max(candidates, key=size)
-    return prefix, list(candidates[prefix])
-
-
-class _Watch:
-    """Hooks that write down in which order a model's modules run."""
-
-    def __init__(self, model: torch.nn.Module, blocks: list[torch.nn.Module]):
-        self.before: list[str] = []
-        self.after: list[str] = []
-        self._model = model
-        self._blocks = blocks
-        self._calls: list[tuple[int, Any, Any, Any]] = []
-
-    def run(self, input_ids: torch.Tensor, model_id: str) -> None:
-        in_block = {id(m) for block in self._blocks for m in block.modules()}
-        with ExitStack() as hooks:
-            for name, module in self._model.named_modules():
-                holds = any(True for _ in module.parameters(recurse=False))
-                if holds and id(module) not in in_block:
-                    hook = module.register_forward_pre_hook(self._note(name))
-                    hooks.callback(hook.remove)
-            for index, block in enumerate(self._blocks):
-                hook = block.register_forward_hook(
-                    self._note_block(index), with_kwargs=True
-                )
-                hooks.callback(hook.remove)
-            try:
-                self._model(input_ids=input_ids, use_cache=False)
-            except Exception as error:
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                msg = f"{model_id} does not run on token ids alone ({reason[:200]})"
-                raise ModelError(msg) from error
-
-    def _note(self, name: str) -> Any:
-        def hook(module: torch.nn.Module, args: Any) -> None:
-            side = self.after if self._calls else self.before
-            if name not in side:
-                side.append(name)
-
-        return hook
-
-    def _note_block(self, index: int) -> Any:
-        def hook(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            self._calls.append((index, args, kwargs, output))
-
-        return hook
-
-    def handover(self, model_id: str) -> Handover:
-        order = [call[0] for call in self._calls]
-        if order != list(range(len(self._blocks))):
-            msg = (
-                f"{model_id} does not call its {len(self._blocks)} blocks one after "
-                f"the other; it calls them in the order {order[:8]}"
-            )
-            raise ModelError(msg)
-        keys = {self._hidden(i, model_id) for i in range(len(self._calls))}
-        if len(keys) != 1:
-            msg = (
-                f"the blocks of {model_id} pass their hidden state in {len(keys)} ways"
-            )
-            raise ModelError(msg)
-        key, index, length = keys.pop()
-        _, args, kwargs, _ = self._calls[0]
-        hidden = args[key] if isinstance(key, int) else kwargs[key]
-        return Handover(
-            input_key=key,
-            output_index=index,
-            output_length=length,
-            shape=tuple(hidden.shape),
-            dtype=hidden.dtype,
-        )
-
-    def _hidden(self, call: int, model_id: str) -> tuple[int | str, int | None, int]:
-        """Where block `call` takes the hidden state and where it leaves it."""
-        _, args, kwargs, output = self._calls[call]
-        given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
-        key: int | str = 0 if args else "hidden_states"
-        hidden = given.get(key)
-        index = None if isinstance(output, torch.Tensor) else 0
-        left = _left(output)
-        if not _same_shape(hidden, left):
-            msg = f"block {call} of {model_id} does not pass one hidden state along"
-            raise ModelError(msg)
-        if call and hidden is not _left(self._calls[call - 1][3]):
-            msg = f"block {call} of {model_id} is not handed what block {call - 1} left"
-            raise ModelError(msg)
-        others = [x for x in tree_leaves((args, kwargs)) if x is not hidden]
-        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in others):
-            msg = (
-                f"block {call} of {model_id} is handed a second tensor that needs a "
-                "gradient; only the hidden state can pass from stage to stage"
-            )
-            raise ModelError(msg)
-        return key, index, 0 if index is None else len(output)
+    A name that no module used stays with another name of the same tensor. A
+    parameter that nothing used stays with the embedding: it has no gradient.
+    """
+    layers_of: dict[int, set[int]] = {}
+    homes: dict[int, dict[str, None]] = {}
+    named: set[str] = set()
+    tensors = dict(watched.model.named_parameters(remove_duplicate=False))
+    for number, block in enumerate(flow.order, start=1):
+        for parameter in watched.blocks[block].parameters():
+            layers_of.setdefault(id(parameter), set()).add(number)
+    for use in watched.seen.uses:
+        layer = flow.layer_of(use)
+        homes.setdefault(layer, {})[use.name] = None
+        layers_of.setdefault(id(tensors[use.name]), set()).add(layer)
+        named.add(use.name)
+    inside = tuple(f"{watched.prefix}.{block}." for block in flow.order)
+    for name, parameter in tensors.items():
+        if name not in named and not name.startswith(inside):
+            layer = min(layers_of.get(id(parameter), {0}))
+            homes.setdefault(layer, {})[name] = None
+    return {layer: tuple(names) for layer, names in homes.items()}
 
 
-def _left(output: Any) -> Any:
-    """What a block's output holds where the hidden state ought to be."""
-    return output[0] if isinstance(output, tuple) and output else output
-
-
-def _same_shape(hidden: Any, left: Any) -> bool:
-    both = isinstance(hidden, torch.Tensor) and isinstance(left, torch.Tensor)
-    return both and hidden.shape == left.shape
-
-
-def _outer_layer(model: torch.nn.Module, name: str, modules: list[str]) -> Layer:
+def _outer_layer(
+    model: torch.nn.Module, name: str, parameters: tuple[str, ...]
+) -> Layer:
     """The layer of everything that runs before or after the blocks."""
-    tensors = {
-        f"{path}.{key}" if path else key: parameter
-        for path in modules
-        for key, parameter in model.get_submodule(path).named_parameters(recurse=False)
-    }
     return Layer(
         name=name,
         kind=name,
-        modules=tuple(modules),
-        parameters=tuple(tensors),
-        num_parameters=_num_elements(tensors.values()),
+        modules=_holders(parameters),
+        parameters=parameters,
+        num_parameters=_num_elements(map(model.get_parameter, parameters)),
         num_tied_parameters=0,
         fingerprint=name,
     )
 
 
-def _block_layer(path: str, block: torch.nn.Module) -> Layer:
+def _block_layer(model: torch.nn.Module, path: str, others: tuple[str, ...]) -> Layer:
+    """The layer of a block, and of what runs between it and the next one."""
+    block = model.get_submodule(path)
     names = [name for name, _ in block.named_parameters(remove_duplicate=False)]
+    parameters = (*(f"{path}.{name}" for name in names), *others)
     return Layer(
         name=path,
         kind=type(block).__name__,
-        modules=(path,),
-        parameters=tuple(f"{path}.{name}" for name in names),
-        num_parameters=_num_elements(block.parameters()),
+        modules=(path, *_holders(others)),
+        parameters=parameters,
+        num_parameters=_num_elements(map(model.get_parameter, parameters)),
         num_tied_parameters=0,
-        fingerprint="\n".join(_fingerprint(block)),
+        fingerprint="\n".join([*_fingerprint(block), *_shapes(model, others)]),
     )
+
+
+def _holders(parameters: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.rpartition(".")[0] for name in parameters))
+
+
+def _shapes(model: torch.nn.Module, parameters: Iterable[str]) -> Iterator[str]:
+    for name in parameters:
+        yield f"between {name.split('.')[-1]} {model.get_parameter(name).shape}"
 
 
 def _num_elements(parameters: Any) -> int:
@@ -324,30 +310,20 @@ def _fingerprint(block: torch.nn.Module) -> Iterator[str]:
         yield f"{path} {type(module).__qualname__} {settings} {shapes}"
 
 
-def _check_every_parameter_has_a_layer(
-    model: torch.nn.Module, layers: tuple[Layer, ...], model_id: str
-) -> None:
-    known = {name for layer in layers for name in layer.parameters}
-    for name, _ in model.named_parameters(remove_duplicate=False):
-        if name not in known:
-            msg = (
-                f"the parameter {name} of {model_id} belongs to no layer: no module "
-                "that holds it ran before, in or after the blocks"
-            )
-            raise ModelError(msg)
-
-
 def _tied_names(
     model: torch.nn.Module, layers: tuple[Layer, ...]
 ) -> tuple[tuple[str, ...], ...]:
-    """Names of parameters that are one tensor, in the order of the layers."""
+    """Names of parameters that are one tensor, in the order of the layers.
+
+    One name alone is tied too if several layers use it.
+    """
     tensors = dict(model.named_parameters(remove_duplicate=False))
     names: dict[int, list[str]] = {}
     for name in (name for layer in layers for name in layer.parameters):
-        same = names.setdefault(id(tensors[name]), [])
-        if name not in same:
-            same.append(name)
-    return tuple(tuple(group) for group in names.values() if len(group) > 1)
+        names.setdefault(id(tensors[name]), []).append(name)
+    return tuple(
+        tuple(dict.fromkeys(group)) for group in names.values() if len(group) > 1
+    )
 
 
 def _count_tied(

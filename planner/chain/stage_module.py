@@ -3,36 +3,43 @@
 The model's own `forward` runs on every stage, so masks, positions, rotary
 embeddings and per-layer attention types stay the model's business:
 
-    stage 0       embedding, blocks 0-1, then leave the forward early
+    stage 0       embedding, blocks 0-1, leave the forward before block 2
     stage 1       stand-in embedding, blocks 0-1 pass on what they get, the
-                  received hidden state enters at block 2, leave after block 3
+                  received hidden state enters at block 2, leave before block 4
     last stage    the same, then runs on to the end and computes the loss
 
 A stand-in returns zeros of the shape that the real module would return; it
 finds the shape by running the real one on meta, where nothing is computed.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import tree_map
-from torch.utils.checkpoint import checkpoint
 
 from planner.chain.layers import Chain, Layer
-
-IGNORED_LABEL = -100
+from planner.chain.loss import (
+    NoCrossEntropy,
+    logits_of,
+    loss_of,
+    num_targets,
+    summed_loss,
+)
+from planner.chain.nested import Path, value_at, with_value_at
+from planner.chain.recompute import recomputed
+from planner.chain.replay import Collection
+from planner.chain.stand_in import stand_in
 
 
 class _LeaveForward(BaseException):
-    """Carries the hidden state out of the model's forward.
+    """Carries what the next stage needs out of the model's forward.
 
     Not an `Exception`, so that no handler inside a model swallows it.
     """
 
-    def __init__(self, hidden: torch.Tensor):
-        self.hidden = hidden
+    def __init__(self, outputs: tuple[torch.Tensor, ...]):
+        self.outputs = outputs
 
 
 class StageModule(torch.nn.Module):
@@ -44,6 +51,9 @@ class StageModule(torch.nn.Module):
         first: Index of the first layer of the stage.
         last: Index of the last layer of the stage, inclusive.
         recompute: Names of layers that drop their activations and run F again.
+
+    Raises:
+        ModelError: The model cannot be cut before `first`.
     """
 
     def __init__(
@@ -61,11 +71,19 @@ class StageModule(torch.nn.Module):
         self.layers = chain.layers[first : last + 1]
         self.is_first = first == 0
         self.is_last = last == len(chain.layers) - 1
-        self._received: torch.Tensor | None = None
+        chain.check_cut(first)
+        # Calls of blocks: the first one here, and the first one on a later stage.
+        self._enter = chain.calls_before(first)
+        self._leave = chain.calls_before(last + 1)
+        self._received: dict[tuple[int, Path], torch.Tensor] = {}
+        self._sent: dict[tuple[int, Path], torch.Tensor] = {}
+        self._num_calls = 0
+        self._device = torch.device("cpu")
+        self.loose: frozenset[str] = frozenset()
         if not self.is_first:
-            self._skip_to(first)
-        if not self.is_last:
-            self._leave_after(last)
+            self._skip_embedding()
+        self._collection = Collection(model, chain, self._enter, self._leave)
+        self._cut_blocks(first, last)
         for layer in self.layers:
             if layer.name in recompute:
                 self._recompute(layer)
@@ -76,12 +94,13 @@ class StageModule(torch.nn.Module):
         input_ids: torch.Tensor,
         labels: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Run the stage's layers on one microbatch.
 
         Args:
-            *hidden: On all stages but the first, the output of the stage before,
-                shape (batch, seq_len, hidden).
+            *hidden: On all stages but the first, the output of the stage before:
+                the hidden state (batch, seq_len, hidden) and, in most models
+                nothing, what else crosses the cut.
             input_ids: Token ids, shape (batch, seq_len).
             labels: Target ids, shape (batch, seq_len), not shifted; -100 is
                 ignored. Used by the last stage only.
@@ -89,170 +108,167 @@ class StageModule(torch.nn.Module):
                 there is no padding.
 
         Returns:
-            The hidden state (batch, seq_len, hidden), or on the last stage the
-            sum of the losses of all target tokens, a scalar.
+            The hidden state (batch, seq_len, hidden), in a tuple if something
+            else crosses the cut too; on the last stage the sum of the losses of
+            all target tokens, a scalar. What the model adds to its mean loss
+            counts once for every target token.
         """
-        self._received = hidden[0] if hidden else None
+        self._begin(hidden, input_ids.device)
         inputs: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
         if attention_mask is not None:
             inputs["attention_mask"] = attention_mask
         try:
-            output = self.model(**inputs)
+            return self._run(inputs, labels)
         except _LeaveForward as left:
-            return left.hidden
+            return left.outputs if len(left.outputs) > 1 else left.outputs[0]
         finally:
-            self._received = None
-        logits: torch.Tensor = output[0] if isinstance(output, tuple) else output.logits
-        if labels is None:
-            return logits
-        return summed_loss(logits, labels)
+            self._end()
 
-    def owned_parameters(self) -> dict[str, torch.nn.Parameter]:
+    def _begin(self, received: Sequence[torch.Tensor], device: torch.device) -> None:
+        self._num_calls = 0
+        self._device = device
+        places = self._places(self._enter)
+        self._received = {
+            target: tensor
+            for targets, tensor in zip(places, received, strict=False)
+            for target in targets
+        }
+        self._collection.begin(received[len(places) :])
+
+    def _end(self) -> None:
+        self._received, self._sent = {}, {}
+        self._collection.end()
+
+    def _run(self, inputs: dict[str, Any], labels: torch.Tensor | None) -> torch.Tensor:
+        """The model's forward; only the last stage comes to its end."""
+        if labels is None or not self.chain.adds_loss:
+            logits = logits_of(self.model(**inputs))
+            return logits if labels is None else summed_loss(logits, labels)
+        with NoCrossEntropy():
+            output = self.model(**inputs, labels=labels)
+        loss = summed_loss(logits_of(output), labels)
+        added = loss_of(output)
+        if added is not None:
+            loss = loss + added * num_targets(labels)
+        self._collection.check_use(loss)
+        return loss
+
+    def owned_parameters(self, *layers: Layer) -> dict[str, torch.nn.Parameter]:
         """The parameters of the stage's layers, each tensor once.
+
+        Args:
+            *layers: Some of the stage's; none stands for all.
 
         Returns:
             Canonical name, as the model saves it, to parameter.
         """
         canonical = self.chain.canonical
-        names = dict.fromkeys(name for x in self.layers for name in x.parameters)
+        chosen = layers or self.layers
+        names = dict.fromkeys(name for x in chosen for name in x.parameters)
         return {canonical.get(n, n): self.model.get_parameter(n) for n in names}
 
-    def _skip_to(self, first: int) -> None:
-        """Replace all that runs before layer `first`."""
-        kept = {m for layer in self.layers for m in layer.modules}
-        for path in self.chain.layers[0].modules:
-            if path not in kept:
-                module = self.model.get_submodule(path)
-                module.forward = _stand_in(module)
-        for layer in self.chain.layers[1:first]:
-            if layer.modules and layer in self.chain.blocks:
-                block = self.model.get_submodule(layer.name)
-                block.forward = self._pass_on
-        if not self._owns_a_block:
-            # Only the head is here: the last block passes the received state on.
-            self._enter_at(self.chain.blocks[-1])
-        else:
-            self._enter_at(self.layers[0])
+    def _skip_embedding(self) -> None:
+        """Put stand-ins for what runs before the first block only."""
+        owned = {name for layer in self.layers for name in layer.parameters}
+        skipped = [
+            path
+            for path in self.chain.layers[0].modules
+            if path in self.chain.finished
+            and not any(name.rpartition(".")[0] == path for name in owned)
+        ]
+        for path in skipped:
+            module = self.model.get_submodule(path)
+            module.forward = stand_in(module, lambda: self._device)
+        inside = tuple(f"{block.name}." for block in self.chain.blocks)
+        self.loose = frozenset(
+            name
+            for layer in self.chain.layers
+            for name in layer.parameters
+            if name not in owned and not name.startswith(inside)
+        )
+
+    def _cut_blocks(self, first: int, last: int) -> None:
+        """Make blocks of other stages pass on what they get, and watch all calls."""
+        calls = self.chain.calls
+        if self.is_first and self.is_last:
+            return
+        for index, layer in enumerate(self.chain.layers[1:-1], start=1):
+            block = self.model.get_submodule(layer.name)
+            if not first <= index <= last:
+                block.forward = partial(self._pass_on, layer.name)
+            if index in calls:
+                block.register_forward_pre_hook(self._before_block, with_kwargs=True)
+        if not self.is_last and self._leave == len(calls):
+            block = self.model.get_submodule(self.chain.layers[calls[-1]].name)
+            block.register_forward_hook(self._after_last_call)
+
+    def _before_block(self, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        """Hand in what was received, and take what is sent."""
+        number = self._num_calls
+        self._num_calls += 1
+        self._collection.call = number
+        given: Any = {**dict(enumerate(args)), **kwargs}
+        for (call, path), tensor in self._received.items():
+            if call == number:
+                tensor = self._hand_in(value_at(given, path), tensor)
+                given = with_value_at(given, path, tensor)
+        if number >= self._leave and not self.is_last:
+            for call, path in self._wanted:
+                if call == number:
+                    self._sent[call, path] = value_at(given, path)
+            if len(self._sent) == len(self._wanted):
+                self._leave_with(*(self._sent[x] for x in self._wanted))
+        args = tuple(given[i] for i in range(len(args)))
+        return args, {key: given[key] for key in kwargs}
+
+    def _hand_in(self, place: Any, tensor: torch.Tensor) -> torch.Tensor:
+        if self.chain.handover.in_place and isinstance(place, torch.Tensor):
+            return place.copy_(tensor)
+        return tensor
+
+    def _after_last_call(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if self._num_calls == len(self.chain.calls):
+            index = self.chain.handover.output_index
+            self._leave_with(output if index is None else output[index])
+
+    def _leave_with(self, *tensors: torch.Tensor) -> NoReturn:
+        # Only contiguous memory can be sent.
+        sent = (*tensors, *self._collection.sent())
+        raise _LeaveForward(tuple(tensor.contiguous() for tensor in sent))
 
     @property
-    def _owns_a_block(self) -> bool:
-        return any(layer in self.chain.blocks for layer in self.layers)
+    def _wanted(self) -> tuple[tuple[int, Path], ...]:
+        """Call and path of the first use of all that is sent."""
+        return tuple(targets[0] for targets in self._places(self._leave))
 
-    def _enter_at(self, layer: Layer) -> None:
-        key = self.chain.handover.input_key
+    def _places(self, num_calls: int) -> list[tuple[tuple[int, Path], ...]]:
+        """Where the arguments that cross a cut are used; the hidden state first.
 
-        def enter(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-            if isinstance(key, int):
-                return (*args[:key], self._received, *args[key + 1 :]), kwargs
-            return args, {**kwargs, key: self._received}
-
-        block = self.model.get_submodule(layer.name)
-        block.register_forward_pre_hook(enter, with_kwargs=True)
-
-    def _leave_after(self, last: int) -> None:
-        """Leave the model's forward once layer `last` has run."""
-        index = self.chain.handover.output_index
-        key = self.chain.handover.input_key
-
-        def leave(module: torch.nn.Module, args: Any, output: Any) -> None:
-            raise _LeaveForward(output if index is None else output[index])
-
-        def leave_early(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-            raise _LeaveForward(args[key] if isinstance(key, int) else kwargs[key])
-
-        if last == 0:
-            first_block = self.model.get_submodule(self.chain.blocks[0].name)
-            first_block.register_forward_pre_hook(leave_early, with_kwargs=True)
-        else:
-            block = self.model.get_submodule(self.chain.layers[last].name)
-            block.register_forward_hook(leave)
-
-    def _pass_on(self, *args: Any, **kwargs: Any) -> Any:
-        """What a block of another stage does: nothing."""
+        The head takes what the last block left: there, the last block passes on.
+        """
         handover = self.chain.handover
-        key = handover.input_key
-        hidden = args[key] if isinstance(key, int) else kwargs[key]
-        if handover.output_index is None:
-            return hidden
-        output = [None] * handover.output_length
-        output[handover.output_index] = hidden
-        return tuple(output)
+        hidden_at = min(num_calls, len(self.chain.calls) - 1)
+        later = [
+            tuple(x for x in extra.targets if x[0] >= num_calls)
+            for extra in handover.extras
+            if extra.crosses(num_calls)
+        ]
+        return [((hidden_at, handover.input_path),), *later]
+
+    def _pass_on(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """What a block of another stage does: it returns what was received."""
+        handover = self.chain.handover
+        hidden = value_at({**dict(enumerate(args)), **kwargs}, handover.input_path)
+        output = self._collection.replay(name)
+        index = handover.output_index
+        if index is None:
+            return hidden if output is None else output
+        if output is None:
+            output = (None,) * handover.output_length
+        if output[index] is None:
+            output = (*output[:index], hidden, *output[index + 1 :])
+        return output
 
     def _recompute(self, layer: Layer) -> None:
         block = self.model.get_submodule(layer.name)
         block.forward = recomputed(block.forward)
-
-
-def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's forward that keeps its inputs only and runs again before B.
-
-    Args:
-        forward: The layer's own.
-
-    Returns:
-        The same function with recompute.
-    """
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        # Re-entrant recompute breaks on every stage but the first.
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return run
-
-
-def summed_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Next-token cross-entropy, summed over the target tokens.
-
-    Args:
-        logits: Shape (batch, seq_len, vocab).
-        labels: Target ids, shape (batch, seq_len), not shifted; -100 is ignored.
-
-    Returns:
-        A scalar in fp32: divide it by the number of target tokens of the whole
-        step, not of the microbatch.
-    """
-    targets = torch.nn.functional.pad(labels[..., 1:], (0, 1), value=IGNORED_LABEL)
-    return torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, -2),
-        targets.flatten(),
-        ignore_index=IGNORED_LABEL,
-        reduction="sum",
-    )
-
-
-def _stand_in(module: torch.nn.Module) -> Callable[..., Any]:
-    """A forward that returns zeros of the shape and dtype of the real one."""
-    real = module.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        devices: list[torch.device] = []
-
-        def to_meta(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                devices.append(value.device)
-                return value.to("meta")
-            return value
-
-        def zeros(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                zero = torch.zeros((), dtype=value.dtype, device=devices[0])
-                return zero.expand(value.shape)
-            return value
-
-        with torch.no_grad(), _buffers_on_meta(module):
-            output = real(*tree_map(to_meta, args), **tree_map(to_meta, kwargs))
-        return tree_map(zeros, output)
-
-    return forward
-
-
-@contextmanager
-def _buffers_on_meta(module: torch.nn.Module) -> Iterator[None]:
-    """Hide a module's buffers: on a card, meta tensors do not mix with them."""
-    real = dict(module._buffers)
-    for name, buffer in real.items():
-        module._buffers[name] = None if buffer is None else buffer.to("meta")
-    try:
-        yield
-    finally:
-        module._buffers.update(real)

@@ -37,6 +37,7 @@ def build_stage(
     *,
     device: torch.device,
     seed: int | None,
+    skeleton: torch.nn.Module | None = None,
 ) -> StageModule:
     """Cut a stage out of a model and fill in its parameters.
 
@@ -46,6 +47,7 @@ def build_stage(
         recipe: Which part of it.
         device: Where the stage computes.
         seed: Draw the parameters from this seed; None loads the checkpoint.
+        skeleton: The whole model if it has been built before; it is used up.
 
     Returns:
         The stage in training mode, parameters on `device`.
@@ -53,7 +55,7 @@ def build_stage(
     Raises:
         ModelError: The weights cannot be loaded.
     """
-    model = build_skeleton(
+    model = skeleton or build_skeleton(
         source, dtype=DTYPES[recipe.dtype], attention=recipe.attention
     )
     stage = StageModule(

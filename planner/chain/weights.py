@@ -115,8 +115,21 @@ def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None
     for path in paths:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed * 1_000_003 + zlib.crc32(path.encode()))
-            model._init_weights(model.get_submodule(path))
+            _initializer(model, path)(model.get_submodule(path))
     _settle(stage, device)
+
+
+def _initializer(model: torch.nn.Module, path: str) -> Any:
+    """How the innermost model around a module draws its weights.
+
+    A model may hold others, each with rules and a configuration of its own.
+    """
+    names = path.split(".")
+    for length in range(len(names), -1, -1):
+        around: Any = model.get_submodule(".".join(names[:length]))
+        if hasattr(around, "_init_weights"):
+            return around._init_weights
+    return lambda module: None
 
 
 def _modules_to_draw(stage: StageModule) -> list[str]:
@@ -171,7 +184,14 @@ def _settle(stage: StageModule, device: torch.device) -> None:
         for name in held:
             _set_parameter(model, name, parameter)
     for name, parameter in list(model.named_parameters(remove_duplicate=False)):
-        if name not in owned and not parameter.is_meta:
+        if name in owned:
+            continue
+        if name in stage.loose:
+            # Code between the blocks may read it; what it computes is replaced.
+            zero = torch.zeros((), dtype=parameter.dtype, device=device)
+            zeros = zero.expand(parameter.shape)
+            _set_parameter(model, name, torch.nn.Parameter(zeros, requires_grad=False))
+        elif not parameter.is_meta:
             _set_parameter(model, name, torch.nn.Parameter(parameter.to("meta")))
     for module in model.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from planner.chain.stage_module import StageModule, recomputed
+from planner.chain.nested import value_at, with_value_at
+from planner.chain.recompute import recomputed
+from planner.chain.stage_module import StageModule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,12 +26,14 @@ class LayerRun:
         leaf: A hidden state that requires grad, or None for the first layer.
         parameters: The layer's, each tensor once.
         others: Tensors that are alive besides: masks, positions, token ids.
+        extras: What crosses the cut before the layer besides the hidden state.
     """
 
     forward: Callable[[torch.Tensor | None], torch.Tensor]
     leaf: torch.Tensor | None
     parameters: tuple[torch.nn.Parameter, ...]
     others: tuple[torch.Tensor, ...] = ()
+    extras: tuple[torch.Tensor, ...] = ()
 
     def make_input(self) -> torch.Tensor | None:
         """A fresh hidden state, as a receive buffer would hold it.
@@ -47,76 +51,89 @@ class LayerRun:
         """
         grads = [p.grad for p in self.parameters if p.grad is not None]
         leaf = [] if self.leaf is None else [self.leaf]
-        return [*self.parameters, *grads, *self.others, *leaf]
+        return [*self.parameters, *grads, *self.others, *self.extras, *leaf]
 
     def drop_gradients(self) -> None:
         """Forget the gradients of parameters and input."""
         for parameter in self.parameters:
             parameter.grad = None
+        for extra in self.extras:
+            extra.grad = None
         if self.leaf is not None:
             self.leaf.grad = None
 
 
-def stage_run(stage: StageModule, hidden: torch.Tensor, ids: torch.Tensor) -> LayerRun:
+def stage_run(
+    stage: StageModule, received: Sequence[torch.Tensor], ids: torch.Tensor
+) -> LayerRun:
     """A whole stage as a layer run.
 
     Args:
         stage: The stage.
-        hidden: Like the output of the stage before, (batch, seq_len, hidden).
+        received: Like the output of the stage before: the hidden state (batch,
+            seq_len, hidden) and what else crosses the cut; empty for the first.
         ids: Token ids, also used as labels, (batch, seq_len).
 
     Returns:
-        The run; on the last stage its output is the summed loss.
+        The run; its output is the hidden state, on the last stage the loss.
     """
     labels = ids if stage.is_last else None
+    leaves = tuple(x.detach().requires_grad_(x.is_floating_point()) for x in received)
+    extras = leaves[1:]
 
     def forward(received: torch.Tensor | None) -> torch.Tensor:
-        given = () if received is None else (received,)
-        output: torch.Tensor = stage(*given, input_ids=ids, labels=labels)
-        return output
+        given = () if received is None else (received, *extras)
+        output = stage(*given, input_ids=ids, labels=labels)
+        hidden: torch.Tensor = output[0] if isinstance(output, tuple) else output
+        return hidden
 
     return LayerRun(
         forward=forward,
-        leaf=None if stage.is_first else hidden.detach().requires_grad_(),
+        leaf=leaves[0] if leaves else None,
         parameters=tuple(stage.owned_parameters().values()),
         others=(ids, *stage.model.buffers()),
+        extras=extras,
     )
 
 
 def block_run(
     stage: StageModule, whole: LayerRun, *, recompute: bool = False
 ) -> LayerRun:
-    """The only block of a stage, without what the model does around it.
+    """The last block of a stage, without what the model does around it.
 
     Args:
-        stage: A stage of one block.
+        stage: A stage that ends with the block; the others before it give the
+            block what it cannot be run without.
         whole: The stage as a run, from `stage_run`.
         recompute: Whether the block keeps its inputs only.
 
     Returns:
         The run: the block, called with what the model hands it.
     """
-    block = stage.model.get_submodule(stage.layers[0].name)
+    layer = stage.layers[-1]
+    block = stage.model.get_submodule(layer.name)
     args, kwargs = _caught_arguments(block, whole)
-    key = stage.chain.handover.input_key
+    path = stage.chain.handover.input_path
     index = stage.chain.handover.output_index
     # Not the block itself: its hooks belong to the stage.
     forward = recomputed(block.forward) if recompute else block.forward
 
     def call(received: torch.Tensor | None) -> torch.Tensor:
-        if isinstance(key, int):
-            output = forward(*args[:key], received, *args[key + 1 :], **kwargs)
-        else:
-            output = forward(*args, **{**kwargs, key: received})
+        given = with_value_at({**dict(enumerate(args)), **kwargs}, path, received)
+        output = forward(
+            *(given[i] for i in range(len(args))), **{k: given[k] for k in kwargs}
+        )
         found: torch.Tensor = output if index is None else output[index]
         return found
 
+    hidden = value_at({**dict(enumerate(args)), **kwargs}, path)
     others = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     return LayerRun(
         forward=call,
-        leaf=whole.leaf,
-        parameters=whole.parameters,
+        leaf=hidden.detach().requires_grad_(),
+        parameters=tuple(stage.owned_parameters(layer).values()),
         others=(*whole.others, *others),
+        extras=whole.extras,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 
 from planner.cards import Card, card_named
+from planner.chain.crossing import Crossing
 from planner.chain.layers import Chain, Layer, find_chain
 from planner.chain.source import (
     DTYPES,
@@ -127,10 +128,13 @@ def profile_model(
     )
     _check_length(source, seq_len)
     progress(f"reading {model_id}")
-    chain = find_chain(source, attention=attention)
+    shapes = [(size, seq_len) for size in microbatch_sizes]
+    with quiet_transformers():
+        chains = [find_chain(source, attention=attention, shape=x) for x in shapes]
+    chain = chains[0]
     by_size = {}
     with bench.opened(), quiet_transformers():
-        for size in microbatch_sizes:
+        for (size, _), chain in zip(shapes, chains, strict=True):
             visit = _Visit(source, chain, bench, dtype, (size, seq_len), progress)
             by_size[size] = visit.layers()
     first, *others = microbatch_sizes
@@ -152,6 +156,9 @@ def profile_model(
         layers=by_size[first],
         microbatches={str(size): by_size[size] for size in others},
         ties=chain.ties,
+        uncuttable=tuple(
+            (chain.names[x.layer], chain.names[x.layer + 1]) for x in chain.uncuttable
+        ),
     )
 
 
@@ -185,34 +192,42 @@ class _Visit:
                     f"{self._shape[0]} x {self._shape[1]} tokens"
                 )
                 self._known[layer.fingerprint] = self._profile(layer)
-        for layer in self._chain.layers:
+        for index, layer in enumerate(self._chain.layers):
             cost = self._known[layer.fingerprint]
+            crossing = self._crossing(index)
             found.append(
                 replace(
                     cost,
                     name=layer.name,
                     num_parameters=layer.num_parameters,
                     num_tied_parameters=layer.num_tied_parameters,
+                    output_bytes=sum(x.num_bytes for x in crossing)
+                    or cost.output_bytes,
                 )
             )
         return tuple(found)
 
+    def _crossing(self, last_layer: int) -> tuple[Crossing, ...]:
+        return self._chain.crossing(last_layer, dtype=DTYPES[self._dtype])
+
     def _profile(self, layer: Layer) -> LayerProfile:
         index = self._chain.layers.index(layer)
+        num_calls = self._chain.calls.count(index)
+        is_block = layer in self._chain.blocks
+        if is_block and not num_calls:
+            return LayerProfile(name=layer.name, kind=layer.kind)
+        first = self._chain.entry_before(index)
         recipe = StageRecipe(
-            first=index,
+            first=first,
             last=index,
             dtype=self._dtype,
             attention=self._chain.attention,
         )
         device = self._bench.device
         stage = build_stage(self._source, self._chain, recipe, device=device, seed=0)
-        handover = self._chain.handover
-        dtype = torch.float32 if self._dtype == "float32" else handover.dtype
-        hidden = torch.randn(*self._shape, *handover.shape[2:]).to(device, dtype)
         ids = torch.randint(0, self._vocab_size, self._shape).to(device)
-        whole = stage_run(stage, hidden, ids)
-        is_block = layer in self._chain.blocks
+        received = [_random(x, device) for x in self._crossing(first - 1)]
+        whole = stage_run(stage, received, ids)
         run = block_run(stage, whole) if is_block else whole
         times = self._bench.times(run, DTYPES[self._dtype])
         if is_block and not self.optimizer_s:
@@ -225,7 +240,8 @@ class _Visit:
             again = block_run(stage, whole, recompute=True)
             recomputed = measure_memory(again, granularity=self._bench.granularity)
         flops = count_forward_flops(run)
-        return _layer_profile(layer, times, memory, recomputed, flops)
+        cost = _layer_profile(layer, times, memory, recomputed, flops)
+        return _times_calls(cost, num_calls) if is_block else cost
 
     @property
     def _vocab_size(self) -> int:
@@ -245,6 +261,27 @@ class _Visit:
         self.optimizer_s = {
             name: time_optimizer(name, run, bench.device) for name in ("adamw", "sgd")
         }
+
+
+def _times_calls(cost: LayerProfile, num_calls: int) -> LayerProfile:
+    """A block that a model calls several times costs as many times as much."""
+    return replace(
+        cost,
+        forward_flops=cost.forward_flops * num_calls,
+        forward_s=cost.forward_s * num_calls,
+        backward_s=cost.backward_s * num_calls,
+        input_grad_s=cost.input_grad_s * num_calls,
+        weight_grad_s=cost.weight_grad_s * num_calls,
+        activation_bytes=cost.activation_bytes * num_calls,
+        recompute_activation_bytes=cost.recompute_activation_bytes * num_calls,
+    )
+
+
+def _random(like: Crossing, device: torch.device) -> torch.Tensor:
+    """A tensor as it crosses a cut; numbers other than fractions are zero."""
+    if like.dtype.is_floating_point:
+        return torch.randn(like.shape).to(device, like.dtype)
+    return torch.zeros(like.shape, dtype=like.dtype, device=device)
 
 
 def _layer_profile(

@@ -6,7 +6,7 @@ module was tested with.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -103,10 +103,16 @@ class _TimedStage(PipelineStage):
     ) -> Any:
         backward = super().backward_one_chunk
         kind = "B" if full_backward else "I"
-        return self.stopwatch.run(
+        result = self.stopwatch.run(
             f"{self.stage_index}{kind}{bwd_chunk_id}",
             lambda: backward(bwd_chunk_id, loss, full_backward, last_backward),
         )
+        # Only contiguous memory can be sent.
+        self.bwd_cache[bwd_chunk_id] = tuple(
+            grad if grad is None else grad.contiguous()
+            for grad in self.bwd_cache[bwd_chunk_id]
+        )
+        return result
 
     def backward_weight_one_chunk(
         self, bwd_chunk_id: int, *args: Any, **kwargs: Any
@@ -126,8 +132,10 @@ class Engine:
         index: Stage number.
         num_stages: How many stages there are.
         schedule: The order of actions on every device.
-        hidden: A meta tensor like the hidden state of one microbatch,
-            shape (microbatch_size, seq_len, hidden).
+        received: Meta tensors like what one microbatch gets from the stage
+            before, the hidden state first; empty for the first stage.
+        sent: Meta tensors like what it hands to the next stage; empty for the
+            last one.
         device: Where the stage computes.
     """
 
@@ -138,7 +146,8 @@ class Engine:
         index: int,
         num_stages: int,
         schedule: SchedulePlan,
-        hidden: torch.Tensor,
+        received: Sequence[torch.Tensor],
+        sent: Sequence[torch.Tensor],
         device: torch.device,
     ):
         _check_torch_version()
@@ -146,15 +155,14 @@ class Engine:
         self._num_target_tokens = 1
         self._is_last = index == num_stages - 1
         loss = torch.empty((), device="meta", requires_grad=True)
-        like = hidden.requires_grad_()
         stage = _TimedStage(
             module,
             index,
             num_stages,
             device,
             # Static shapes: a dry run would take memory of its own.
-            input_args=() if index == 0 else (like,),
-            output_args=(loss,) if self._is_last else (like,),
+            input_args=tuple(received),
+            output_args=(loss,) if self._is_last else tuple(sent),
         )
         stage.stopwatch = self.stopwatch
         self._schedule = schedules._PipelineScheduleRuntime(  # type: ignore[no-untyped-call]

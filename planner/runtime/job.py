@@ -110,7 +110,10 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
     """
     _check_devices(plan)
     source = open_planned_source(plan)
-    check_layers(plan, find_chain(source, attention=plan.attention).names)
+    chain = find_chain(source, attention=plan.attention)
+    check_layers(plan, chain.names)
+    for stage in plan.stages:
+        chain.check_cut(stage.first_layer)
     check_schedule(plan)
     pretrained = has_weights(source) if options.init is None else False
     if options.init == "pretrained":

@@ -12,9 +12,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from planner.chain.layers import find_chain
-from planner.chain.source import quiet_transformers
-from planner.chain.stage_module import StageModule
+from planner.chain.layers import Chain, find_chain
+from planner.chain.source import DTYPES, quiet_transformers
 from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import RunError
 from planner.plan import Plan
@@ -45,7 +44,8 @@ class StageTrainer:
         self.job, self.plan, self.rank, self.device = job, plan, rank, device
         self.options = job.run_options()
         self.source = open_planned_source(plan)
-        chain = find_chain(self.source, attention=plan.attention)
+        shape = (plan.schedule.microbatch_size, plan.seq_len)
+        chain = find_chain(self.source, attention=plan.attention, shape=shape)
         planned = plan.stages[rank]
         recipe = StageRecipe(
             first=planned.first_layer,
@@ -69,7 +69,8 @@ class StageTrainer:
             index=rank,
             num_stages=plan.num_stages,
             schedule=plan.schedule,
-            hidden=_hidden_like(plan, self.module),
+            received=_crossing(chain, planned.first_layer - 1, plan),
+            sent=_crossing(chain, planned.last_layer, plan),
             device=device,
         )
         self.measurements = StageMeasurements(device)
@@ -167,12 +168,14 @@ class StageTrainer:
         save_model(folder / "model", self.plan, self.source, self.module, owned)
 
 
-def _hidden_like(plan: Plan, module: StageModule) -> torch.Tensor:
-    """A meta tensor like the hidden state of one microbatch."""
-    handover = module.chain.handover
-    dtype = torch.float32 if plan.dtype == "float32" else handover.dtype
-    shape = (plan.schedule.microbatch_size, plan.seq_len, *handover.shape[2:])
-    return torch.empty(shape, dtype=dtype, device="meta")
+def _crossing(chain: Chain, last_layer: int, plan: Plan) -> list[torch.Tensor]:
+    """Meta tensors like what crosses the cut after a layer."""
+    return [
+        torch.empty(
+            x.shape, dtype=x.dtype, device="meta", requires_grad=x.requires_grad
+        )
+        for x in chain.crossing(last_layer, dtype=DTYPES[plan.dtype])
+    ]
 
 
 def train_stage(job: Job, rank: int, device: torch.device) -> None:

@@ -10,12 +10,10 @@ from architectures import (
     half_sparse_config,
 )
 from model_folders import llama_config, mixtral_config
-from transformers import AutoModelForCausalLM, LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+from transformers import AutoModelForCausalLM
 
 from planner.chain.layers import find_chain
 from planner.chain.source import ModelSource
-from planner.errors import ModelError
 
 BLOCKS_OF = {
     "gpt2": "transformer.h",
@@ -84,9 +82,11 @@ def test_parameters_add_up_to_those_of_the_model(chains, name):
 @every_architecture
 def test_one_hidden_state_is_handed_over(chains, name):
     handover = chains[name].handover
-    assert handover.input_key == 0
-    assert handover.shape == (1, 8, 32)
-    assert handover.dtype == torch.bfloat16
+    assert handover.input_path == (0,)
+    for hidden in handover.hidden:
+        assert hidden.shape == (3, 17, 32)
+        assert hidden.dtype == torch.bfloat16
+    assert len(handover.hidden) == len(chains[name].blocks) + 1
     in_tuple = handover.output_index == 0 and handover.output_length > 0
     bare = handover.output_index is None and handover.output_length == 0
     assert in_tuple or bare
@@ -141,116 +141,3 @@ def test_nothing_is_allocated_for_a_large_model():
     chain = find_chain(ModelSource(id="llama-3-8b", config=config), attention="sdpa")
     assert chain.num_parameters == 8_030_261_248
     assert kinds(chain) == "a" + 32 * "b" + "c"
-
-
-# --- what is refused ----------------------------------------------------------
-
-
-def chain_of(model, monkeypatch):
-    """The chain of a model that transformers is made to build."""
-
-    def build(source, **_):
-        return model(source.config)
-
-    monkeypatch.setattr("planner.chain.layers.build_model", build)
-    config = llama_config(num_hidden_layers=2)
-    return find_chain(ModelSource(id="mine", config=config), attention="sdpa")
-
-
-class NoBlocks(torch.nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.only = torch.nn.Linear(2, 2)
-
-
-class Unused(LlamaForCausalLM):
-    def __init__(self, config):
-        super().__init__(config)
-        self.spare = torch.nn.Linear(2, 2)
-
-
-class Twice(LlamaForCausalLM):
-    """Calls its blocks twice, as ALBERT does."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        first, last = self.model.layers
-        forward = last.forward
-        last.forward = lambda x, **k: forward(first(x, **k), **k)
-
-
-class Between(LlamaForCausalLM):
-    """Does something to the hidden state between its blocks."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.model.layers[1].register_forward_pre_hook(lambda _, args: (args[0] * 2,))
-
-
-class Wider(LlamaForCausalLM):
-    """A block returns another shape than it takes."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        forward = self.model.layers[1].forward
-        self.model.layers[1].forward = lambda *a, **k: forward(*a, **k).repeat(1, 1, 2)
-        self.model.norm.forward = lambda hidden: hidden[..., :32]
-
-
-class ByName(LlamaForCausalLM):
-    """A block returns its hidden state under a name."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        forward = self.model.layers[1].forward
-        self.model.layers[1].forward = lambda *a, **k: {"hidden": forward(*a, **k)}
-        self.model.norm.forward = lambda output: output["hidden"]
-
-
-class InTuple(LlamaForCausalLM):
-    """One block returns a tensor, the other a tuple."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        forward = self.model.layers[1].forward
-        self.model.layers[1].forward = lambda *a, **k: (forward(*a, **k), None)
-        self.model.norm.forward = lambda hidden: hidden[0]
-
-
-class LearnedPositions(LlamaForCausalLM):
-    """Every block is handed a tensor that the embedding's weight is part of."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        rotary, weight = self.model.rotary_emb, self.model.embed_tokens.weight
-        forward = rotary.forward
-        rotary.forward = lambda *a, **k: [x * weight[0, 0] for x in forward(*a, **k)]
-
-
-class NeedsPixels(LlamaForCausalLM):
-    def forward(self, pixel_values, **kwargs):
-        raise AssertionError
-
-
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        (NoBlocks, "mine has no list of blocks"),
-        (Unused, r"the parameter spare\.weight of mine belongs to no layer"),
-        (Twice, r"does not call its 2 blocks one after the other; .* \[0, 0, 1\]"),
-        (Between, "block 1 of mine is not handed what block 0 left"),
-        (Wider, "block 1 of mine does not pass one hidden state along"),
-        (ByName, "block 1 of mine does not pass one hidden state along"),
-        (InTuple, "the blocks of mine pass their hidden state in 2 ways"),
-        (LearnedPositions, "block 0 of mine is handed a second tensor that needs"),
-        (NeedsPixels, "mine does not run on token ids alone.*pixel_values"),
-    ],
-)
-def test_what_is_no_chain_is_refused_by_name(monkeypatch, model, reason):
-    with pytest.raises(ModelError, match=reason):
-        chain_of(model, monkeypatch)
-
-
-def test_the_model_of_these_refusals_is_a_chain_without_the_change(monkeypatch):
-    chain = chain_of(LlamaForCausalLM, monkeypatch)
-    assert [x.kind for x in chain.blocks] == [LlamaDecoderLayer.__name__] * 2

@@ -45,9 +45,10 @@ def model_run(config, kind, *, shape=(2, 16), dtype="float32", recompute=False):
         device=torch.device("cpu"),
         seed=0,
     )
-    width = chain.handover.shape[-1]
+    width = chain.handover.hidden[0].shape[-1]
     hidden = torch.randn(*shape, width, dtype=getattr(torch, dtype))
-    whole = stage_run(stage, hidden, torch.zeros(shape, dtype=torch.long))
+    received = () if kind == "embedding" else (hidden,)
+    whole = stage_run(stage, received, torch.zeros(shape, dtype=torch.long))
     return block_run(stage, whole, recompute=recompute) if kind == "block" else whole
 
 

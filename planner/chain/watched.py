@@ -1,0 +1,201 @@
+"""A model that has been watched once, on fake tensors where that is possible.
+
+Fake tensors have shapes but no values, so a model of any size runs without memory.
+Some models look at values while they run; a small one is then run for real.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from planner.chain.loss import NoCrossEntropy, logits_of, loss_of
+from planner.chain.observation import Observation
+from planner.chain.observe import observe
+from planner.chain.skeleton import build_skeleton
+from planner.chain.source import ModelSource, build_model
+from planner.errors import ModelError
+
+# Batch and sequence of the run: numbers that no other dimension is likely to have.
+WATCHED_SHAPE = (3, 17)
+# What models take that are made for lengths of a certain kind.
+_OTHER_SHAPE = (1, 16)
+
+# Models up to this size are run for real if fake tensors do not do.
+_SMALL = 2**27
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Watched:
+    """A model and what was seen of it.
+
+    Attributes:
+        model: Its parameters have no values.
+        prefix: Path of the list of blocks.
+        blocks: The list.
+        seen: What happened.
+    """
+
+    model: torch.nn.Module
+    prefix: str
+    blocks: tuple[torch.nn.Module, ...]
+    seen: Observation
+
+
+def watch_model(
+    source: ModelSource, *, attention: str, shape: tuple[int, int]
+) -> Watched:
+    """Build a model and watch it run.
+
+    Args:
+        source: The model.
+        attention: Attention implementation of transformers.
+        shape: Of the token ids, (batch, seq_len).
+
+    Returns:
+        The model with what was seen.
+
+    Raises:
+        ModelError: It has no list of blocks, or it cannot be run from token ids.
+    """
+    fake = _fake_model(source, attention)
+    is_small = sum(p.numel() for p in fake.model.parameters()) <= _SMALL
+    shapes = (shape, _OTHER_SHAPE) if shape == WATCHED_SHAPE else (shape,)
+    failures: list[Exception] = []
+    # With labels if possible: a model may add something to its loss.
+    for with_labels, is_real in product((True, False), (False, True)[: 1 + is_small]):
+        subject = _real_model(source, attention) if is_real else fake
+        for tried in shapes:
+            try:
+                with _quiet_fakes():
+                    return _watch(subject, source.id, tried, with_labels)
+            except ModelError:
+                raise
+            except Exception as error:  # whatever a model's code may raise
+                failures.append(error)
+    what = "does not run from token ids alone" if is_small else "looks at values"
+    msg = f"{source.id} {what}: {_line(failures[-1])}"
+    raise ModelError(msg) from failures[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Subject:
+    """A model to be watched.
+
+    Attributes:
+        model: The model.
+        token: What the token ids are filled with.
+        mode: In which it runs.
+    """
+
+    model: torch.nn.Module
+    token: int
+    mode: contextlib.AbstractContextManager[object]
+
+
+def _fake_model(source: ModelSource, attention: str) -> _Subject:
+    # Fake grouped matrix products, which experts use, exist in bfloat16 only.
+    model = build_skeleton(source, dtype=torch.bfloat16, attention=attention)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        _make_fake(model)
+    return _Subject(model=model, token=0, mode=mode)
+
+
+def _real_model(source: ModelSource, attention: str) -> _Subject:
+    model = build_model(source, dtype=torch.float32, attention=attention)
+    return _Subject(model=model, token=5, mode=contextlib.nullcontext())
+
+
+@contextlib.contextmanager
+def _quiet_fakes() -> Iterator[None]:
+    """Keep torch from writing what fake tensors cannot do; others are tried."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _make_fake(model: torch.nn.Module) -> None:
+    """Give every tensor of a skeleton a fake one of its shape; ties stay."""
+    made: dict[int, torch.nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in made:
+                empty = torch.empty_like(parameter, device="cpu")
+                made[id(parameter)] = torch.nn.Parameter(
+                    empty, requires_grad=parameter.requires_grad
+                )
+            module._parameters[name] = made[id(parameter)]
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_meta:
+                module._buffers[name] = torch.empty_like(buffer, device="cpu")
+
+
+def _watch(
+    subject: _Subject, model_id: str, shape: tuple[int, int], with_labels: bool
+) -> Watched:
+    """Watch a run with the largest list of blocks that takes part in it."""
+    model = subject.model
+    lists = _lists_of_blocks(model)
+    if not lists:
+        msg = f"{model_id} has no list of blocks to cut between"
+        raise ModelError(msg)
+    found = []
+    for prefix, blocks in lists:
+        named = [(f"{prefix}.{i}", block) for i, block in enumerate(blocks)]
+        with subject.mode:
+            ids = torch.full(shape, subject.token)
+            seen = observe(model, named, partial(_run, model, ids, with_labels))
+        watched = Watched(model=model, prefix=prefix, blocks=tuple(blocks), seen=seen)
+        if _is_trained(seen):
+            return watched
+        if seen.calls:
+            found.append(watched)
+    if not found:
+        msg = f"{model_id} calls none of its lists of modules"
+        raise ModelError(msg)
+    return found[0]
+
+
+def _run(
+    model: torch.nn.Module, input_ids: torch.Tensor, with_labels: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """One forward; returns the logits and what the model adds to its loss."""
+    labels = {"labels": input_ids} if with_labels else {}
+    with NoCrossEntropy():
+        output = model(input_ids=input_ids, use_cache=False, **labels)
+    return logits_of(output), loss_of(output) if with_labels else None
+
+
+def _is_trained(seen: Observation) -> bool:
+    """Whether gradients flow through the blocks."""
+    return any(x.tensor.requires_grad for call in seen.calls for x in call.arguments)
+
+
+def _lists_of_blocks(
+    model: torch.nn.Module,
+) -> Sequence[tuple[str, Sequence[torch.nn.Module]]]:
+    """The outermost module lists with their paths, the largest first."""
+    found: dict[str, torch.nn.ModuleList] = {}
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{outer}.") for outer in found)
+        if isinstance(module, torch.nn.ModuleList) and len(module) and not inside:
+            found[name] = module
+    size = {
+        name: sum(p.numel() for p in blocks.parameters())
+        for name, blocks in found.items()
+    }
+    return [(name, list(found[name])) for name in sorted(size, key=size.get)[::-1]]  # type: ignore[arg-type]
