@@ -5,7 +5,7 @@ Only configuration and small files are read here; weights are `weights`' work.
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,13 @@ from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
 from planner.chain.hub import hub_is_reachable
+from planner.chain.own_module import (
+    describe_module,
+    import_factory,
+    is_factory_name,
+    make_module,
+    sample_rows,
+)
 from planner.errors import ModelError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -38,16 +45,20 @@ class ModelSource:
     """A model that can be built: its configuration and how to read it.
 
     Attributes:
-        id: Hub id or folder, as the user gave it.
+        id: Hub id, folder or `package.module:factory`, as the user gave it.
         config: The configuration of transformers.
         revision: Commit or branch of the hub, if any.
         trust_remote_code: Whether the model's own code may run.
+        factory: Makes a module of the user's own; None for a model of transformers.
+        rows: The inputs that such a module brings, by name; None for token ids.
     """
 
     id: str
     config: Any
     revision: str | None = None
     trust_remote_code: bool = False
+    factory: Callable[[], Any] | None = None
+    rows: Mapping[str, torch.Tensor] | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -92,6 +103,8 @@ def open_source(
         ModelError: There is no such model, it is not a causal language model, or
             it needs its own code and that is not allowed.
     """
+    if is_factory_name(model_id):
+        return _open_own(model_id)
     path = Path(model_id)
     if path.is_dir() and not (path / "config.json").is_file():
         msg = f"{model_id} is not a model folder: it has no config.json"
@@ -117,6 +130,17 @@ def open_source(
     )
 
 
+def _open_own(model_id: str) -> ModelSource:
+    factory = import_factory(model_id)
+    module = make_module(model_id, factory, torch.float32)
+    return ModelSource(
+        id=model_id,
+        config=describe_module(module),
+        factory=factory,
+        rows=sample_rows(module, model_id),
+    )
+
+
 def build_model(
     source: ModelSource, *, dtype: torch.dtype, attention: str
 ) -> torch.nn.Module:
@@ -134,6 +158,8 @@ def build_model(
     Raises:
         ModelError: transformers cannot build it.
     """
+    if source.factory is not None:
+        return make_module(source.id, source.factory, dtype)
     try:
         model: torch.nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             copy.deepcopy(source.config),  # it is written to
@@ -182,6 +208,8 @@ def find_file(source: ModelSource, name: str) -> Path | None:
         Its local path, or None if the model has no such file.
     """
     folder = source.folder
+    if source.factory is not None:
+        return None
     if folder is not None:
         return folder / name if (folder / name).is_file() else None
     try:

@@ -62,7 +62,7 @@ def load_weights(stage: StageModule, source: ModelSource, device: torch.device) 
     except SafetensorError as error:
         msg = f"the weights of {source.id} are damaged ({error}); fetch them again"
         raise ModelError(msg) from error
-    _settle(stage, device)
+    settle_weights(stage, device)
     for name, parameter in stage.owned_parameters().items():
         parameter.requires_grad_(learned[name])
     missing = [n for n, p in stage.owned_parameters().items() if p.is_meta]
@@ -116,7 +116,7 @@ def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed * 1_000_003 + zlib.crc32(path.encode()))
             _initializer(model, path)(model.get_submodule(path))
-    _settle(stage, device)
+    settle_weights(stage, device)
 
 
 def _initializer(model: torch.nn.Module, path: str) -> Any:
@@ -164,10 +164,14 @@ def _fill_empty(module: torch.nn.Module) -> None:
             setattr(module, name, torch.nn.Parameter(real, requires_grad=learned))
 
 
-def _settle(stage: StageModule, device: torch.device) -> None:
+def settle_weights(stage: StageModule, device: torch.device) -> None:
     """Move the stage's tensors to the device, all other parameters to meta.
 
     Aliases of a tied parameter that the stage holds become one parameter.
+
+    Args:
+        stage: The stage; its parameters are real.
+        device: Where they go.
     """
     model = stage.model
     owned = {name for layer in stage.layers for name in layer.parameters}
