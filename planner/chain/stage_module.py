@@ -232,7 +232,9 @@ class StageModule(torch.nn.Module):
             self._leave_with(output if index is None else output[index])
 
     def _leave_with(self, *tensors: torch.Tensor) -> NoReturn:
-        raise _LeaveForward((*tensors, *self._collection.sent()))
+        # Only contiguous memory can be sent.
+        sent = (*tensors, *self._collection.sent())
+        raise _LeaveForward(tuple(tensor.contiguous() for tensor in sent))
 
     @property
     def _wanted(self) -> tuple[tuple[int, Path], ...]:

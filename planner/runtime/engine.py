@@ -103,10 +103,16 @@ class _TimedStage(PipelineStage):
     ) -> Any:
         backward = super().backward_one_chunk
         kind = "B" if full_backward else "I"
-        return self.stopwatch.run(
+        result = self.stopwatch.run(
             f"{self.stage_index}{kind}{bwd_chunk_id}",
             lambda: backward(bwd_chunk_id, loss, full_backward, last_backward),
         )
+        # Only contiguous memory can be sent.
+        self.bwd_cache[bwd_chunk_id] = tuple(
+            grad if grad is None else grad.contiguous()
+            for grad in self.bwd_cache[bwd_chunk_id]
+        )
+        return result
 
     def backward_weight_one_chunk(
         self, bwd_chunk_id: int, *args: Any, **kwargs: Any

@@ -5,6 +5,7 @@ so that every stage needs the mask and no microbatch is as heavy as another.
 """
 
 import json
+from itertools import pairwise
 
 import pytest
 import torch
@@ -35,6 +36,7 @@ CONFIGS = {
     "mixtral": lambda: with_balance_loss("mixtral"),
     "zaya": lambda: tiny_config("zaya"),  # a residual travels beside the hidden state
     "gemma3_text": lambda: tiny_config("gemma3_text"),  # sliding and full attention
+    "gemma3n_text": lambda: tiny_config("gemma3n_text"),  # ten extras, illegal cuts
     "zamba2": lambda: tiny_config("zamba2"),  # state spaces, a shared block, an extra
 }
 
@@ -60,11 +62,17 @@ def lines(tmp_path):
     return path
 
 
+def spread(cuts, number):
+    """Some of the legal cuts, far from each other."""
+    return [cuts[(i + 1) * len(cuts) // (number + 1)] for i in range(number)]
+
+
 CASES = [
     ("mixtral", 2, "1f1b", ()),
     ("mixtral", 4, "1f1b", ("model.layers.1", "model.layers.2")),
     ("zaya", 3, "1f1b", ()),
     ("gemma3_text", 4, "gpipe", ()),
+    ("gemma3n_text", 2, "1f1b", ()),
     ("zamba2", 3, "1f1b", ()),
 ]
 
@@ -75,8 +83,8 @@ def test_losses_norms_and_weights_equal_one_process(
 ):
     folder = folders[name]
     chain = find_chain(open_source(str(folder)), attention="auto")
-    counts = [len(chain.layers) // num_stages] * num_stages
-    counts[0] += len(chain.layers) - sum(counts)
+    ends = [*spread(chain.cuts, num_stages - 1), len(chain.layers) - 1]
+    counts = [end - start for start, end in pairwise([-1, *ends])]
     plan = make_plan(
         folder,
         chain.names,
