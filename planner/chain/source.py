@@ -18,6 +18,7 @@ from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
 from planner.chain.hub import hub_is_reachable
+from planner.chain.missing_import import import_advice
 from planner.chain.own_module import (
     describe_module,
     import_factory,
@@ -169,13 +170,27 @@ def build_model(
         )
     except _REFUSALS as error:
         msg = f"transformers cannot build {source.id}: {_one_line(error)}"
+        if isinstance(error, ImportError):
+            msg = import_advice(source.id, error)
         if "attn_implementation" in str(error):
             msg = (
                 f"{source.id} has no attention '{attention}' in transformers; "
                 "let it choose with --attention auto"
             )
         raise ModelError(msg) from error
+    _recompute_nothing(model)
     return model.train()
+
+
+def _recompute_nothing(model: torch.nn.Module) -> None:
+    """Undo a recompute that the model's code or configuration asks for.
+
+    What is recomputed is the plan's choice, and the old way of doing it
+    (re-entrant) breaks on every stage but the first.
+    """
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False) is True:
+            module.gradient_checkpointing = False  # type: ignore[assignment]
 
 
 def open_tokenizer(source: ModelSource) -> Any | None:
@@ -245,6 +260,8 @@ def _check_it_can_be_built(model_id: str, config: Any, trust_remote_code: bool) 
 
 
 def _why_no_config(model_id: str, error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return import_advice(model_id, error)
     if "trust_remote_code" in str(error):
         return (
             f"{model_id} brings its own code; read it, then allow it with "

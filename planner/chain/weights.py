@@ -18,17 +18,12 @@ from safetensors import SafetensorError, safe_open
 from planner.chain.layers import Layer
 from planner.chain.source import ModelSource, find_file
 from planner.chain.stage_module import StageModule
+from planner.chain.stored_names import as_stored, assign, renamer
 from planner.errors import ModelError
-
-try:
-    from transformers import core_model_loading as conversion  # transformers 5
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.modeling_utils import LoadStateDictConfig
-except ImportError:  # transformers 4 stores every parameter under its own name
-    conversion = None  # type: ignore[assignment]
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_NAMED = 8  # missing parameters that a message lists
 
 
 def has_weights(source: ModelSource) -> bool:
@@ -67,10 +62,12 @@ def load_weights(stage: StageModule, source: ModelSource, device: torch.device) 
         parameter.requires_grad_(learned[name])
     missing = [n for n, p in stage.owned_parameters().items() if p.is_meta]
     if missing:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         msg = (
             f"the checkpoint of {source.id} does not hold {len(missing)} parameters "
-            f"that the model needs, such as {missing[0]}; it was made for another "
-            "architecture, or train from random weights with --init random"
+            f"that the model needs, such as {', '.join(missing[:_NAMED])}{more}; it "
+            "was made for another architecture, or train from random weights with "
+            "--init random"
         )
         raise ModelError(msg)
 
@@ -94,7 +91,7 @@ def _read(stage: StageModule, files: dict[str, Path]) -> None:
             if path not in handles:
                 handles[path] = opened.enter_context(safe_open(path, framework="pt"))
             state[key] = handles[path].get_slice(key)
-        _assign(stage, state)
+        assign(stage.model, state)
 
 
 def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None:
@@ -249,38 +246,8 @@ def _wanted_keys(stage: StageModule, files: dict[str, Path]) -> list[str]:
         aliases = tied.get(name, (name,))
         return name.startswith(blocks) or any(alias in owned for alias in aliases)
 
-    rename = _renamer(stage.model)
+    rename = renamer(stage.model)
     return [key for key in files if wanted(rename(key))]
-
-
-def _renamer(model: Any) -> Any:
-    """From a key of the checkpoint to a parameter name of the model."""
-    prefix = model.base_model_prefix
-    known = model.state_dict()
-    if conversion is None:
-        return lambda key: key if key in known else f"{prefix}.{key}"
-    mapping = get_model_conversion_mapping(model)
-    renamings = [x for x in mapping if isinstance(x, conversion.WeightRenaming)]
-    converters = [x for x in mapping if isinstance(x, conversion.WeightConverter)]
-    return lambda key: conversion.rename_source_key(
-        key, renamings, converters, prefix, known
-    )[0]
-
-
-def _assign(stage: StageModule, state: dict[str, Any]) -> None:
-    """Put tensors of the checkpoint into the model under its own names."""
-    model: Any = stage.model
-    if conversion is not None:
-        mapping: Any = get_model_conversion_mapping(model)
-        config = LoadStateDictConfig(weight_mapping=mapping, device_map={"": "cpu"})
-        conversion.convert_and_load_state_dict_in_model(model, state, config)
-        return
-    rename = _renamer(model)
-    for key, tensor in state.items():
-        name = rename(key)
-        like = model.state_dict()[name]
-        value = torch.nn.Parameter(tensor[...].to(like.dtype))
-        _set_parameter(model, name, value)
 
 
 def saved_tensors(stage: StageModule, owned: set[int]) -> dict[str, torch.Tensor]:
@@ -294,16 +261,14 @@ def saved_tensors(stage: StageModule, owned: set[int]) -> dict[str, torch.Tensor
     Returns:
         Name in the checkpoint to tensor on the CPU.
     """
-    model: Any = stage.model
     state = {
         name: parameter.detach()
         for name, parameter in stage.owned_parameters().items()
         if id(parameter) in owned
     }
     state |= _persistent_buffers(stage)
-    if conversion is not None:
-        state = conversion.revert_weight_conversion(model, state)
-    return {name: tensor.contiguous().cpu() for name, tensor in state.items()}
+    stored = as_stored(stage.model, state)
+    return {name: tensor.contiguous().cpu() for name, tensor in stored.items()}
 
 
 def _persistent_buffers(stage: StageModule) -> dict[str, torch.Tensor]:

@@ -26,7 +26,7 @@ from planner.chain.source import (
 )
 from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import WishError
-from planner.measure.fake_tensors import fake_tensors
+from planner.measure.fake_tensors import NEED_VALUES, fake_tensors, real_tensors
 from planner.measure.flops import count_forward_flops
 from planner.measure.layer_memory import LayerMemory, measure_memory
 from planner.measure.layer_run import LayerRun, block_run, stage_run
@@ -191,7 +191,7 @@ class _Visit:
                     f"profiling {layer.name} ({len(alike)} x {layer.kind}), "
                     f"{self._shape[0]} x {self._shape[1]} tokens"
                 )
-                self._known[layer.fingerprint] = self._profile(layer)
+                self._known[layer.fingerprint] = self._profile_somehow(layer)
         for index, layer in enumerate(self._chain.layers):
             cost = self._known[layer.fingerprint]
             crossing = self._crossing(index)
@@ -209,6 +209,15 @@ class _Visit:
 
     def _crossing(self, last_layer: int) -> tuple[Crossing, ...]:
         return self._chain.crossing(last_layer, dtype=DTYPES[self._dtype])
+
+    def _profile_somehow(self, layer: Layer) -> LayerProfile:
+        """Profile a layer, with real tensors if fake ones do not do."""
+        try:
+            return self._profile(layer)
+        except NEED_VALUES:
+            self._progress(f"{layer.name} looks at values: running it on this CPU")
+            with real_tensors():
+                return self._profile(layer)
 
     def _profile(self, layer: Layer) -> LayerProfile:
         index = self._chain.layers.index(layer)
