@@ -40,12 +40,14 @@ class Flow:
         calls: Index of the layer of every call; the embedding is layer 0.
         handover: How the hidden state goes.
         uncuttable: Where there is no cut.
+        branches: Calls that are not handed what the call before left.
     """
 
     order: tuple[int, ...]
     calls: tuple[int, ...]
     handover: Handover
     uncuttable: tuple[Uncuttable, ...]
+    branches: tuple[int, ...] = ()
 
     def layer_of(self, use: Use) -> int:
         """The layer that a parameter is used in.
@@ -112,6 +114,9 @@ def find_flow(seen: Observation, paths: Sequence[str], model_id: str) -> Flow:
             in_place=seen.rereads,
         ),
         uncuttable=tuple(_uncuttable(missing, calls, len(paths))),
+        branches=tuple(
+            n for n, x in enumerate(hidden) if n and max(x.segments, default=0) < n
+        ),
     )
 
 

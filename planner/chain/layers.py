@@ -244,7 +244,27 @@ def find_chain(
         adds_loss=seen.adds_loss,
         computes_loss=source.factory is not None and computes_loss(model),
     )
-    return chain if source.factory is None else _without_empty_ends(chain, source.id)
+    if source.factory is None:
+        return chain
+    _check_is_chain(chain, flow, source.id)
+    return _without_empty_ends(chain, source.id)
+
+
+def _check_is_chain(chain: Chain, flow: Flow, model_id: str) -> None:
+    """Refuse a user's module that branches, and say where."""
+    called = [chain.layers[layer].name for layer in chain.calls]
+    for number in flow.branches:
+        msg = (
+            f"{model_id} is no chain: it branches at {called[number]}, which is not "
+            f"handed what {called[number - 1]} left"
+        )
+        raise ModelError(msg)
+    for found in chain.handover.collected:
+        msg = (
+            f"{model_id} is no chain: it branches behind {called[found.call]}; what "
+            f"{found.source[0]} returned goes past the layers that follow"
+        )
+        raise ModelError(msg)
 
 
 def _without_empty_ends(chain: Chain, model_id: str) -> Chain:
@@ -253,9 +273,15 @@ def _without_empty_ends(chain: Chain, model_id: str) -> Chain:
     after = int(bool(chain.layers[-1].parameters))
     last = len(chain.layers) - 1
     shift = 1 - before
+    layers = [_with_shape(chain, index) for index in range(len(chain.layers))]
+    layers = layers[shift : last + after]
+    # At the ends a layer has no gradient to hand back, or computes the loss.
+    for index, place in ((0, "first"), (-1, "last")):
+        alike = f"{place}\n{layers[index].fingerprint}"
+        layers[index] = replace(layers[index], fingerprint=alike)
     found = replace(
         chain,
-        layers=chain.layers[shift : last + after],
+        layers=tuple(layers),
         calls=tuple(called - shift for called in chain.calls),
         uncuttable=tuple(
             Uncuttable(layer=x.layer - shift, why=x.why)
@@ -273,6 +299,17 @@ def _without_empty_ends(chain: Chain, model_id: str) -> Chain:
         )
         raise ModelError(msg)
     return found
+
+
+def _with_shape(chain: Chain, index: int) -> Layer:
+    """A layer that costs the same only for inputs of the same shape."""
+    layer = chain.layers[index]
+    shapes = [
+        chain.handover.hidden[number].shape
+        for number, called in enumerate(chain.calls)
+        if called == index
+    ]
+    return replace(layer, fingerprint=f"{layer.fingerprint}\n{shapes}")
 
 
 def _homes(watched: Watched, flow: Flow) -> dict[int, tuple[str, ...]]:

@@ -162,8 +162,7 @@ def _adapted(module: torch.nn.Module) -> torch.nn.Module:
         inputs = {key: value for key, value in inputs.items() if key in known}
         given = () if input_ids is None else (input_ids,)
         output = kind.forward(self, *given, **inputs)
-        loss = None if labels is None and given else _own_loss(self, output, labels)
-        return SimpleNamespace(logits=output, loss=loss)
+        return SimpleNamespace(logits=output, loss=_own_loss(self, output, labels))
 
     module.__class__ = type(kind.__name__, (kind,), {"forward": forward})
     return module
@@ -270,6 +269,8 @@ def _own_loss(
     if loss is None:
         return None
     takes_labels = len(inspect.signature(loss).parameters) > 1
+    if takes_labels and labels is None:
+        return None
     found: torch.Tensor = loss(output, labels) if takes_labels else loss(output)
     return found
 

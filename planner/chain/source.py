@@ -20,6 +20,7 @@ from transformers.utils.hub import cached_file
 from planner.chain.hub import hub_is_reachable
 from planner.chain.missing_import import import_advice
 from planner.chain.own_module import (
+    computes_loss,
     describe_module,
     import_factory,
     is_factory_name,
@@ -134,12 +135,23 @@ def open_source(
 def _open_own(model_id: str) -> ModelSource:
     factory = import_factory(model_id)
     module = make_module(model_id, factory, torch.float32)
-    return ModelSource(
-        id=model_id,
-        config=describe_module(module),
-        factory=factory,
-        rows=sample_rows(module, model_id),
-    )
+    config = describe_module(module)
+    rows = sample_rows(module, model_id)
+    if rows is not None and "input_ids" in rows and not computes_loss(module):
+        rows = None  # any token ids do
+    if rows is None and not config.vocab_size:
+        msg = (
+            f"the module of {model_id} has no embedding, so it takes no token ids; "
+            "give it a method sample_inputs() that returns its inputs"
+        )
+        raise ModelError(msg)
+    if rows is not None and not computes_loss(module):
+        msg = (
+            f"the module of {model_id} is not trained on tokens; give it a method "
+            "loss(output, labels) that returns the mean of the rows"
+        )
+        raise ModelError(msg)
+    return ModelSource(id=model_id, config=config, factory=factory, rows=rows)
 
 
 def build_model(

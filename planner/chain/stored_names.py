@@ -74,13 +74,13 @@ def as_stored(model: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Ten
     """Name tensors as the model's `save_pretrained` would.
 
     Args:
-        model: Of transformers.
+        model: Of transformers, or the user's own.
         state: Parameter or buffer name to tensor.
 
     Returns:
         Name in the checkpoint to tensor.
     """
-    if conversion is None:
+    if conversion is None or not hasattr(model, "base_model_prefix"):
         return state
     stored: dict[str, torch.Tensor] = conversion.revert_weight_conversion(model, state)
     return stored

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from planner.chain.layers import Layer
+from planner.chain.layers import Chain, Layer
 from planner.chain.source import ModelSource, find_file
 from planner.chain.stage_module import StageModule
 from planner.chain.stored_names import as_stored, assign, renamer
@@ -272,13 +272,23 @@ def saved_tensors(stage: StageModule, owned: set[int]) -> dict[str, torch.Tensor
 
 
 def _persistent_buffers(stage: StageModule) -> dict[str, torch.Tensor]:
+    """Of the stage's layers; those of no layer belong to the first stage."""
     saved = stage.model.state_dict()
-    found = {}
-    for layer in stage.layers:
+    buffers = {n: b for n, b in stage.model.named_buffers() if n in saved}
+    homes = {name: _home(stage.chain, name) for name in buffers}
+    names = {layer.name for layer in stage.layers}
+    return {
+        name: buffer
+        for name, buffer in buffers.items()
+        if homes[name] in names or (homes[name] is None and stage.is_first)
+    }
+
+
+def _home(chain: Chain, name: str) -> str | None:
+    """The layer that a buffer belongs to, by the module that holds it."""
+    path = name.rpartition(".")[0]
+    for layer in chain.layers:
         for root in layer.modules:
-            for path, module in _named_modules(stage.model, layer, root):
-                for leaf, buffer in module.named_buffers(recurse=False):
-                    name = ".".join(x for x in (root, path, leaf) if x)
-                    if name in saved:
-                        found[name] = buffer
-    return found
+            if path == root or (layer.name == root and path.startswith(f"{root}.")):
+                return layer.name
+    return None

@@ -93,6 +93,8 @@ def _save_companions(
     folder: Path, plan: Plan, source: ModelSource, architecture: str
 ) -> None:
     """Configuration, the model's own code, generation configuration, tokenizer."""
+    if source.factory is not None:
+        return  # what the factory makes takes the tensors as its state dict
     config = copy.deepcopy(source.config)
     config.architectures = [architecture]
     config.dtype = DTYPES[plan.dtype]

@@ -48,7 +48,8 @@ def model_run(config, kind, *, shape=(2, 16), dtype="float32", recompute=False):
     width = chain.handover.hidden[0].shape[-1]
     hidden = torch.randn(*shape, width, dtype=getattr(torch, dtype))
     received = () if kind == "embedding" else (hidden,)
-    whole = stage_run(stage, received, torch.zeros(shape, dtype=torch.long))
+    ids = torch.zeros(shape, dtype=torch.long)
+    whole = stage_run(stage, received, {"input_ids": ids, "labels": ids})
     return block_run(stage, whole, recompute=recompute) if kind == "block" else whole
 
 
