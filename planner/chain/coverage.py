@@ -4,20 +4,14 @@ A tiny model of the type is cut at every legal place, and over three and four
 stages; each time loss and gradients are held against the unsplit model.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
+from planner.chain.check import differences
 from planner.chain.layers import Chain, find_chain
-from planner.chain.parity import (
-    CutDifference,
-    Reference,
-    compare,
-    make_inputs,
-    run_unsplit,
-)
+from planner.chain.parity import CutDifference, make_inputs, run_unsplit
 from planner.chain.source import ModelSource, build_model
 from planner.chain.tiny import tiny_config
 from planner.errors import ModelError
@@ -74,7 +68,11 @@ def check_type(model_type: str) -> Coverage:
         return Coverage(model_type=model_type, status="refused", detail=str(error))
     inputs = make_inputs(VOCAB)
     reference = run_unsplit(source, chain, inputs, attention="auto")
-    offenders = [x for x in differences(source, chain, reference) if not x.is_exact]
+    offenders = [
+        x
+        for x in differences(source, chain, reference, attention="auto")
+        if not x.is_exact
+    ]
     status: Status = "inexact" if offenders else "exact" if chain.cuts else "refused"
     reasons = dict.fromkeys(x.why for x in chain.uncuttable)
     detail = _offence(chain, offenders[0]) if offenders else "; ".join(reasons)
@@ -92,31 +90,6 @@ def check_type(model_type: str) -> Coverage:
         adds_loss=_adds_loss(source, inputs),
         detail=detail,
     )
-
-
-def differences(
-    source: ModelSource, chain: Chain, reference: Reference
-) -> Iterator[CutDifference]:
-    """Compare all legal cuts into two stages, and one each into three and four.
-
-    Args:
-        source: The model.
-        chain: Its layers.
-        reference: The unsplit model's numbers.
-
-    Yields:
-        One difference a cut.
-    """
-    several = (_spread(chain.cuts, number) for number in (2, 3))
-    for ends in [*([cut] for cut in chain.cuts), *filter(None, several)]:
-        yield compare(source, chain, reference, ends, attention="auto")
-
-
-def _spread(cuts: Sequence[int], number: int) -> list[int]:
-    """Some of the cuts, spread evenly; none if there are too few."""
-    if len(cuts) < number:
-        return []
-    return [cuts[(2 * i + 1) * len(cuts) // (2 * number)] for i in range(number)]
 
 
 def _offence(chain: Chain, worst: CutDifference) -> str:
