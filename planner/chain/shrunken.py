@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from planner.chain.skeleton import build_skeleton
@@ -36,7 +36,7 @@ def open_shrunken(
     Raises:
         ModelError: There is no such model, or it has no small copy.
     """
-    if not Path(model).exists() and model in CONFIG_MAPPING_NAMES:
+    if not Path(model).exists() and model in CONFIG_MAPPING:
         if model not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
             msg = (
                 f"{model} is a type that transformers cannot build as a causal "
