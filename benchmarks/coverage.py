@@ -158,7 +158,7 @@ def page(rows: Sequence[Coverage]) -> str:
         "and outputs of modules that the model collects, for a balance loss above "
         "all. *Adds*: the model adds something to the cross-entropy (its balance "
         "loss is switched on where it has a switch), and that is part of the loss "
-        "compared. What is not exact is refused by `planner profile` in these words.",
+        "compared. A refused type is refused by `planner profile` in these words.",
         "",
         "Made by `python benchmarks/coverage.py`; `planner check TYPE` shows one "
         "type cut by cut.",

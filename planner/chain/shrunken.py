@@ -87,7 +87,7 @@ def input_settings(source: ModelSource, *, attention: str) -> dict[str, Any]:
     Returns:
         `vocab_size`, and `masked`: whether it takes an attention mask.
     """
-    text = source.config.get_text_config()
+    text = source.config.get_text_config(decoder=True)
     model = build_skeleton(source, dtype=torch.float32, attention=attention)
     taken = inspect.signature(model.forward).parameters
     return {
