@@ -47,8 +47,11 @@ class OwnConfig:
     vocab_size: int
     model_type: str = "module"
 
-    def get_text_config(self) -> "OwnConfig":
+    def get_text_config(self, decoder: bool = True) -> "OwnConfig":
         """The part about text, as configurations of transformers have it.
+
+        Args:
+            decoder: Means nothing here.
 
         Returns:
             The same.

@@ -4,6 +4,7 @@ The data is read and tokenised once, here; every process then reads the same
 rows from one file, so no two of them can disagree.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from planner.chain.weights import has_weights
 from planner.errors import DataError, ModelError, RunError
 from planner.plan import Plan
 from planner.plan_check import check_layers, check_schedule
+from planner.runtime.cut_check import check_before_training
 from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
 from planner.runtime.options import RunOptions
 from planner.runtime.own_rows import OwnRows
@@ -96,19 +98,26 @@ def load_job(path: Path) -> Job:
     return artifact.load(path, Job)
 
 
-def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
+def prepare_job(
+    plan: Plan,
+    options: RunOptions,
+    work_dir: Path,
+    say: Callable[[str], None] = lambda line: None,
+) -> Job:
     """Check a plan against the model, the machine and the data.
 
     Args:
         plan: The plan.
         options: What the user chose.
         work_dir: An empty folder for messages between the processes.
+        say: Takes a line that the user should see.
 
     Returns:
         The job, its data written.
 
     Raises:
-        ModelError: The model cannot be found or has no weights to load.
+        ModelError: The model cannot be found, has no weights to load, or does not
+            train the same when it is cut.
         ArtifactError: The plan's layers are not the model's, or its order cannot
             run.
         DataError: The data cannot be used.
@@ -121,6 +130,8 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
     for stage in plan.stages:
         chain.check_cut(stage.first_layer)
     check_schedule(plan)
+    if options.check and (line := check_before_training(plan, source)):
+        say(line)
     pretrained = has_weights(source) if options.init is None else False
     if options.init == "pretrained":
         pretrained = True
@@ -160,7 +171,7 @@ def _load_rows(
     return load_sequences(
         options.data,
         seq_len=plan.seq_len,
-        vocab_size=source.config.get_text_config().vocab_size,
+        vocab_size=source.config.get_text_config(decoder=True).vocab_size,
         encode=None if tokenizer is None else _encoder(tokenizer),
         eos_id=None if tokenizer is None else tokenizer.eos_token_id,
     )

@@ -43,8 +43,11 @@ _LEFT_OUT = frozenset(
         "transformers_version",
         "id2label",
         "label2id",
+        "quantization_config",
     }
 )
+
+_NOT_IN_SIGNATURES = ("is_encoder_decoder", "tie_word_embeddings")
 
 
 def tiny_config(model_type: str) -> Any:
@@ -114,6 +117,7 @@ def shrink_config(config: Any) -> Any:
     if exception:
         tiny |= exception(tiny)
     made = type(config)(**tiny)
+    made._name_or_path = config._name_or_path  # where its own code lies
     finish = FINISHED.get(config.model_type)
     if finish:
         finish(made)
@@ -122,9 +126,13 @@ def shrink_config(config: Any) -> Any:
 
 def _fields(config: Any) -> dict[str, Any]:
     """What the constructor takes, as the configuration has it."""
-    names = [*inspect.signature(type(config)).parameters, "is_encoder_decoder"]
+    names = [*inspect.signature(type(config)).parameters, *_NOT_IN_SIGNATURES]
     aliases = getattr(config, "attribute_map", None) or {}
     stored = vars(config)
+    if not type(config).__module__.startswith("transformers."):
+        # Code of the model's own may read what its constructor does not name.
+        known = {aliases.get(name, name) for name in names}
+        names += [x for x in stored if not x.startswith("_") and x not in known]
     return {
         name: copy.deepcopy(stored[aliases.get(name, name)])
         for name in names
