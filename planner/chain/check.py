@@ -7,6 +7,9 @@ check_cut(copy, chain, [2])      one cut, as for a plan
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from planner.chain.inputs import make_rows
 from planner.chain.layers import Chain, find_chain
 from planner.chain.parity import (
     CutDifference,
@@ -18,6 +21,9 @@ from planner.chain.parity import (
 from planner.chain.shrunken import input_settings, one_line, open_shrunken
 from planner.chain.source import ModelSource, quiet_transformers
 from planner.errors import ModelError
+
+_CPU = torch.device("cpu")
+_OWN_SHAPE = (2, 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +142,19 @@ def unsplit_reference(
         ModelError: It does not train at all.
     """
     try:
-        inputs = make_inputs(**input_settings(source, attention=attention))
+        inputs = _inputs(source, attention)
         return run_unsplit(source, chain, inputs, attention=attention)
     except ModelError:
         raise
     except Exception as error:  # a model's own code may raise anything
         msg = f"a small copy of {source.id} does not train unsplit: {one_line(error)}"
         raise ModelError(msg) from error
+
+
+def _inputs(source: ModelSource, attention: str) -> dict[str, torch.Tensor]:
+    if source.factory is None:
+        return make_inputs(**input_settings(source, attention=attention))
+    return make_rows(source, _OWN_SHAPE, dtype=torch.float32, device=_CPU)
 
 
 def differences(

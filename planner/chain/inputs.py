@@ -31,7 +31,7 @@ def make_rows(
             for name, rows in source.rows.items()
         }
     if token is None:
-        size = int(source.config.get_text_config().vocab_size)
+        size = int(source.config.get_text_config(decoder=True).vocab_size)
         ids = torch.randint(0, size, shape).to(device)
     else:
         ids = torch.full(shape, token, device=device)

@@ -64,6 +64,8 @@ def shrink_source(source: ModelSource) -> ModelSource:
     Raises:
         ModelError: Its configuration cannot be made small; the message says why.
     """
+    if source.factory is not None:
+        return source  # the user's own module is taken as it is
     try:
         config = shrink_config(source.config)
     except Exception as error:  # a configuration's own code may raise anything

@@ -367,7 +367,8 @@ def _describe_device(bench: Bench, visit: _Visit) -> ProfiledDevice:
 
 
 def _check_length(source: ModelSource, seq_len: int) -> None:
-    longest = getattr(source.config.get_text_config(), "max_position_embeddings", None)
+    config = source.config.get_text_config(decoder=True)
+    longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and seq_len > longest:
         msg = (
             f"{source.id} takes sequences of at most {longest} tokens, not {seq_len}; "
