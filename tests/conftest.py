@@ -1,4 +1,4 @@
-"""Leaves out, loudly, what this machine cannot run; nothing is skipped."""
+"""Leaves out, loudly, what this machine cannot run or is asked for by marker."""
 
 import torch
 
@@ -15,6 +15,8 @@ def pytest_collection_modifyitems(config, items):
         unable.add("gpu")
     if not config.getoption("--network"):
         unable.add("network")
+    if "coverage" not in config.getoption("markexpr"):
+        unable.add("coverage")
     left_out = [
         item for item in items if unable & {m.name for m in item.iter_markers()}
     ]
