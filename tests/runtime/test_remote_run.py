@@ -62,7 +62,7 @@ def test_without_a_yes_no_command_runs_its_code():
     assert "--trust-remote-code" in result.stderr
 
 
-@pytest.mark.parametrize("balance_loss_weight", [0.0])
+@pytest.mark.parametrize("balance_loss_weight", [0.0, 0.5])
 def test_profile_solve_and_run_train_as_one_process_does(tmp_path, balance_loss_weight):
     make_pebble(tmp_path / "pebble", balance_loss_weight)
     write_lines(tmp_path / "lines.jsonl")
