@@ -66,8 +66,9 @@ class CheckReport:
         model: As the user named it.
         exact: Whether every cut gives the loss and all gradients to rounding.
         num_parameters: Elements of the copy's parameters, tied ones once.
-        num_gradients: Parameters whose gradient was compared.
-        cuts: One for each legal cut, and one each over three and four stages.
+        num_gradients: Elements of those that got a gradient; all are compared.
+        cuts: One for each legal cut into two stages.
+        several: One each over three and four stages.
         refused: Where there is no cut.
     """
 
@@ -76,7 +77,13 @@ class CheckReport:
     num_parameters: int
     num_gradients: int
     cuts: tuple[CutCheck, ...]
-    refused: tuple[RefusedCut, ...]
+    several: tuple[CutCheck, ...] = ()
+    refused: tuple[RefusedCut, ...] = ()
+
+    @property
+    def tried(self) -> tuple[CutCheck, ...]:
+        """All that was compared."""
+        return (*self.cuts, *self.several)
 
 
 def check_model(
@@ -116,8 +123,11 @@ def check_model(
         model=model,
         exact=all(x.is_exact for x in found),
         num_parameters=chain.num_parameters,
-        num_gradients=sum(x is not None for x in reference.gradients.values()),
-        cuts=tuple(_cut_check(chain, x) for x in found),
+        num_gradients=sum(
+            x.numel() for x in reference.gradients.values() if x is not None
+        ),
+        cuts=tuple(_cut_check(chain, x) for x in found if len(x.last_layers) == 1),
+        several=tuple(_cut_check(chain, x) for x in found if len(x.last_layers) > 1),
         refused=tuple(
             RefusedCut(after_layer=chain.names[x.layer], why=x.why)
             for x in chain.uncuttable

@@ -21,12 +21,12 @@ def describe_check(report: CheckReport) -> str:
             f"{cut.worst_gradient_difference:.1e}",
             cut.where or "-",
         )
-        for cut in report.cuts
+        for cut in report.tried
     ]
     header = ("cut after", "loss", "worst gradient", "where")
     lines = [
-        f"{report.model}: a small copy of {report.num_parameters:,} parameters, "
-        "split against unsplit, relative differences",
+        f"{report.model}: a small copy of {report.num_parameters:,} parameters"
+        f"{_without_gradient(report)}, split against unsplit, relative differences",
         "",
         format_table(header, rows),
     ]
@@ -36,11 +36,16 @@ def describe_check(report: CheckReport) -> str:
     if report.exact:
         lines += [
             "",
-            f"exact: in {len(report.cuts)} cuts the loss is the same to "
-            f"{LOSS_TOLERANCE:.0e} and each of {report.num_gradients} gradients to "
+            f"exact: in {len(report.tried)} cuts the loss is the same to "
+            f"{LOSS_TOLERANCE:.0e} and the gradient of each parameter to "
             f"{GRADIENT_TOLERANCE:.0e} of its norm",
         ]
     return "\n".join(lines)
+
+
+def _without_gradient(report: CheckReport) -> str:
+    left_out = report.num_parameters - report.num_gradients
+    return f", {left_out:,} of them without a gradient" if left_out else ""
 
 
 def offence(report: CheckReport) -> str:
@@ -52,12 +57,12 @@ def offence(report: CheckReport) -> str:
     Returns:
         One sentence.
     """
-    worst = max(report.cuts, key=_badness)
-    num_wrong = sum(not _is_exact(cut) for cut in report.cuts)
+    worst = max(report.tried, key=_badness)
+    num_wrong = sum(not _is_exact(cut) for cut in report.tried)
     return (
         f"{report.model} does not train the same when it is cut after "
         f"{worst.after_layer}: {describe_difference(worst)} "
-        f"({num_wrong} of {len(report.cuts)} cuts differ); do not train it split"
+        f"({num_wrong} of {len(report.tried)} cuts differ); do not train it split"
     )
 
 

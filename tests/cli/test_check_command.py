@@ -87,5 +87,6 @@ def test_a_model_that_cannot_be_cut_is_one_line():
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
-        "error: the blocks of reformer run inside a backward pass of its own\n"
+        "error: reformer.encoder.layers.1 of reformer runs inside a backward pass "
+        "of its own\n"
     )
