@@ -13,7 +13,7 @@ from model_folders import save_model
 from one_process import mean_loss, own_losses, train_unsplit
 from plan_maker import make_plan
 from runs import run_job, saved_state
-from transformers import AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from planner.chain.layers import find_chain
 from planner.chain.source import open_source
@@ -44,7 +44,11 @@ CONFIGS = {
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
-    return {name: save_model(make(), root / name) for name, make in CONFIGS.items()}
+    return {
+        name: save_model(make(), root / name)
+        for name, make in CONFIGS.items()
+        if name in CONFIG_MAPPING
+    }
 
 
 @pytest.fixture
@@ -77,7 +81,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "num_stages", "schedule", "recompute"), CASES)
+# An older transformers does not know all of them.
+KNOWN = [case for case in CASES if case[0] in CONFIG_MAPPING]
+
+
+@pytest.mark.parametrize(("name", "num_stages", "schedule", "recompute"), KNOWN)
 def test_losses_norms_and_weights_equal_one_process(
     processes, folders, lines, tmp_path, name, num_stages, schedule, recompute
 ):
