@@ -3,11 +3,12 @@
 The third has one type of each structure; where two are alike, the smaller one.
 """
 
+from functools import cache
+
 import pytest
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from planner.chain import check, coverage
-from planner.chain.coverage import check_type
 from planner.chain.known import EXACT_TYPES, is_known_exact
 from planner.chain.parity import CutDifference
 
@@ -36,6 +37,8 @@ REFUSED = {
     "gemma4_assistant": "needs that model's keys and values",
     "gemma4_unified_assistant": "needs that model's keys and values",
 }
+check_type = cache(coverage.check_type)
+
 NAMES = [name for line in THIRD.values() for name in line.split()]
 
 # Their own code may warn as it likes.
