@@ -66,6 +66,10 @@ def test_every_cut_gives_the_numbers_of_the_unsplit_model(pebble):
     assert worst_difference(pebble()).is_exact
 
 
+def test_the_balance_losses_of_the_blocks_add_up_under_every_cut(pebble):
+    assert worst_difference(pebble(balance_loss_weight=0.5)).is_exact
+
+
 def test_a_recompute_of_its_own_is_left_to_the_plan(pebble):
     folder = pebble(gradient_checkpointing=True)
     assert worst_difference(folder).is_exact

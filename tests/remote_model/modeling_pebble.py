@@ -52,8 +52,11 @@ class PebbleAttention(nn.Module):
         self.head_size = size // self.num_heads
         self.qkv = nn.Linear(size, 3 * size, bias=False)
         self.out = nn.Linear(size, size, bias=False)
+        self.register_buffer("rates", self.make_rates(), persistent=False)
+
+    def make_rates(self):
         steps = torch.arange(0, self.head_size, 2).float() / self.head_size
-        self.register_buffer("rates", 10000.0**-steps, persistent=False)
+        return 10000.0**-steps
 
     def _turn(self, x, positions):
         angles = positions[:, None, :, None].float() * self.rates.to(x.device)
@@ -174,6 +177,8 @@ class PebblePreTrainedModel(PreTrainedModel):
             module.weight.data.normal_(0.0, deviation)
         elif isinstance(module, PebbleNorm):
             module.weight.data.fill_(1.0)
+        elif isinstance(module, PebbleAttention):
+            module.rates.copy_(module.make_rates())  # transformers 5 leaves it empty
         elif isinstance(module, PebbleExperts):
             for matrix in module.parameters():
                 matrix.data.normal_(0.0, deviation)
