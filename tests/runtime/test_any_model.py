@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from model_folder_of import save_model
+from model_folders import save_model
 from one_process import mean_loss, own_losses, train_unsplit
 from plan_maker import make_plan
 from runs import run_job, saved_state
