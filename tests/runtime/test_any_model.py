@@ -69,13 +69,14 @@ def spread(cuts, number):
     return [cuts[(i + 1) * len(cuts) // (number + 1)] for i in range(number)]
 
 
+# transformers 4 has no zaya, and does not save a block that has two places.
 CASES = [
     ("mixtral", 2, "1f1b", ()),
     ("mixtral", 4, "1f1b", ("model.layers.1", "model.layers.2")),
     pytest.param("zaya", 3, "1f1b", (), marks=pytest.mark.transformers5),
     ("gemma3_text", 4, "gpipe", ()),
     ("gemma3n_text", 2, "1f1b", ()),
-    ("zamba2", 3, "1f1b", ()),
+    pytest.param("zamba2", 3, "1f1b", (), marks=pytest.mark.transformers5),
 ]
 
 
