@@ -1,11 +1,12 @@
 """How a checkpoint names and stores what a model keeps under other names.
 
 The rules are transformers' own. Its version 5 has a table of conversions (experts
-stored one by one become one tensor); version 4 stores every parameter under its
-name, at most without the prefix of the inner model. Nothing else in this package
-asks which of the two is installed.
+stored one by one become one tensor); version 4 stores every parameter by itself,
+without the prefix of the inner model or as part of a larger model whose class lists
+what to replace. Nothing else in this package asks which of the two is installed.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,7 +32,13 @@ def renamer(model: Any) -> Callable[[str], str]:
     prefix = model.base_model_prefix
     known = model.state_dict()
     if conversion is None:
-        return lambda key: key if key in known else f"{prefix}.{key}"
+        replaced = _replacer(model, backwards=False)
+
+        def rename(key: str) -> str:
+            names = (key, replaced(key))
+            return next((x for x in names if x in known), f"{prefix}.{key}")
+
+        return rename
     mapping = get_model_conversion_mapping(model)
     renamings = [x for x in mapping if isinstance(x, conversion.WeightRenaming)]
     converters = [x for x in mapping if isinstance(x, conversion.WeightConverter)]
@@ -80,7 +87,28 @@ def as_stored(model: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Ten
     Returns:
         Name in the checkpoint to tensor.
     """
-    if conversion is None or not hasattr(model, "base_model_prefix"):
+    if not hasattr(model, "base_model_prefix"):
         return state
+    if conversion is None:
+        replaced = _replacer(model, backwards=True)
+        return {replaced(name): tensor for name, tensor in state.items()}
     stored: dict[str, torch.Tensor] = conversion.revert_weight_conversion(model, state)
     return stored
+
+
+def _replacer(model: Any, *, backwards: bool) -> Callable[[str], str]:
+    """What transformers 4 replaces in names: from a checkpoint, or backwards."""
+    mapping: Mapping[str, str] = getattr(model, "_checkpoint_conversion_mapping", {})
+    pairs = list(mapping.items())
+    if backwards:
+        # A pattern as text: without its anchor and its look-ahead.
+        pairs = [(b, re.sub(r"\(.*\)", "", a.lstrip("^"))) for a, b in pairs]
+
+    def replace(name: str) -> str:
+        for pattern, replacement in pairs:
+            found, count = re.subn(pattern, replacement, name)
+            if count:
+                return found
+        return name
+
+    return replace

@@ -50,6 +50,7 @@ def worst_difference(folder):
     source = open_pebble(folder)
     chain = find_chain(source, attention="auto")
     assert chain.cuts == (0, 1, 2, 3, 4)
+    assert chain.adds_loss  # also where it is zero
     reference = run_unsplit(source, chain, make_inputs(256), attention="auto")
     found = [
         compare(source, chain, reference, x, attention="auto") for x in LAST_LAYERS
