@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from planner.chain.crossing import Crossing, Handover
+from planner.chain.crossing import Crossing, Handover, widened
 from planner.chain.flow import Flow, Uncuttable, find_flow
 from planner.chain.own_module import computes_loss
 from planner.chain.source import ModelSource
@@ -235,8 +235,8 @@ def find_chain(
         layers=layers,
         ties=_tied_layers(layers, tied),
         tied=tied,
-        handover=flow.handover,
-        dtype=next(model.parameters()).dtype,
+        handover=widened(flow.handover, watched.sizes),
+        dtype=watched.dtype,
         num_parameters=sum(p.numel() for p in model.parameters()),
         calls=flow.calls,
         uncuttable=flow.uncuttable,

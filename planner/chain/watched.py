@@ -1,13 +1,14 @@
 """A model that has been watched once, on fake tensors where that is possible.
 
 Fake tensors have shapes but no values, so a model of any size runs without memory.
-Some models look at values while they run; a small one is then run for real.
+Some models look at values while they run: a small one is then run for real, and in
+place of a large one a narrow copy with as many layers.
 """
 
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
@@ -21,6 +22,8 @@ from planner.chain.observe import observe
 from planner.chain.own_module import computes_loss, layers_of
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import ModelSource, build_model
+from planner.chain.tiny import shrink_config
+from planner.chain.tiny.rules import HIDDEN
 from planner.errors import ModelError
 
 # Batch and sequence of the run: numbers that no other dimension is likely to have.
@@ -43,12 +46,16 @@ class Watched:
         paths: Of the blocks.
         blocks: The blocks themselves.
         seen: What happened.
+        dtype: Of the parameters of the model that ran.
+        sizes: If that was a narrow copy: its dimensions and those of the model.
     """
 
     model: torch.nn.Module
     paths: tuple[str, ...]
     blocks: tuple[torch.nn.Module, ...]
     seen: Observation
+    dtype: torch.dtype
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
 
 def watch_model(
@@ -72,7 +79,13 @@ def watch_model(
     shapes = (shape, _OTHER_SHAPE) if shape == WATCHED_SHAPE else (shape,)
     failures: list[Exception] = []
     # With labels if possible: a model may add something to its loss.
-    for with_labels, is_real in product((True, False), (False, True)[: 1 + is_small]):
+    for with_labels, is_real in product((True, False), (False, True)):
+        try:
+            if is_real and not is_small:
+                return _watch_narrow(source, fake.model, attention, shape, with_labels)
+        except Exception as error:  # whatever a model's code may raise
+            failures.append(error)
+            continue
         subject = _real_model(source, attention) if is_real else fake
         for tried in shapes:
             try:
@@ -82,8 +95,7 @@ def watch_model(
                 raise
             except Exception as error:  # whatever a model's code may raise
                 failures.append(error)
-    what = "does not run from token ids alone" if is_small else "looks at values"
-    msg = f"{source.id} {what}: {_line(failures[-1])}"
+    msg = f"{source.id} does not run from token ids alone: {_line(failures[-1])}"
     raise ModelError(msg) from failures[-1]
 
 
@@ -118,6 +130,32 @@ def _real_model(source: ModelSource, attention: str) -> _Subject:
     dtype, mode = torch.float32, contextlib.nullcontext()
     model = build_model(source, dtype=dtype, attention=attention)
     return _Subject(model=model, dtype=dtype, token=5, mode=mode)
+
+
+def _watch_narrow(
+    source: ModelSource,
+    model: torch.nn.Module,
+    attention: str,
+    shape: tuple[int, int],
+    with_labels: bool,
+) -> Watched:
+    """Watch a narrow copy run for real in place of a model that is too large.
+
+    All names and all that flows are the same; only the widths differ.
+    """
+    narrow = replace(source, config=shrink_config(source.config, only_widths=True))
+    subject = _real_model(narrow, attention)
+    watched = _watch(subject, narrow, WATCHED_SHAPE, with_labels)
+    (rows, tokens), (few_rows, few_tokens) = shape, WATCHED_SHAPE
+    width = source.config.get_text_config(decoder=True).hidden_size
+    sizes = {
+        few_rows: rows,
+        few_tokens: tokens,
+        few_rows * few_tokens: rows * tokens,
+        HIDDEN: width,
+    }
+    blocks = tuple(model.get_submodule(path) for path in watched.paths)
+    return replace(watched, model=model, blocks=blocks, sizes=sizes)
 
 
 @contextlib.contextmanager
@@ -169,7 +207,9 @@ def _watch(
             )
             seen = observe(model, named, partial(_run, model, rows, with_labels))
         paths, blocks = zip(*named, strict=True)
-        watched = Watched(model=model, paths=paths, blocks=blocks, seen=seen)
+        watched = Watched(
+            model=model, paths=paths, blocks=blocks, seen=seen, dtype=subject.dtype
+        )
         if _is_trained(seen):
             return watched
         if seen.calls:

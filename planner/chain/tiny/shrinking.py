@@ -15,7 +15,7 @@ from planner.chain.tiny.exceptions import (
     START_FIELDS,
 )
 from planner.chain.tiny.layer_choice import MIN_LAYERS, LayerChoice, choose_layers
-from planner.chain.tiny.rules import HEAD_DIM, VOCAB, Facts, shrink_field
+from planner.chain.tiny.rules import HEAD_DIM, VOCAB, Facts, is_width, shrink_field
 from planner.errors import ModelError
 
 _NUM_LAYERS = frozenset(
@@ -74,15 +74,16 @@ def tiny_config(model_type: str) -> Any:
     return shrink_config(config)
 
 
-def shrink_config(config: Any) -> Any:
+def shrink_config(config: Any, *, only_widths: bool = False) -> Any:
     """The same architecture, tiny.
 
     Args:
         config: The configuration of transformers; it stays as it is.
+        only_widths: Keep all layers, experts and tokens, and make it narrow.
 
     Returns:
-        Another of the same class: 64 channels, two layers of each kind, 256
-        tokens, no dropout.
+        Another of the same class: 64 channels, and if not only widths are shrunk,
+        two layers of each kind, 256 tokens, no dropout.
     """
     fields = _fields(config)
     facts = Facts(
@@ -90,12 +91,15 @@ def shrink_config(config: Any) -> Any:
         heads=_number(config, "num_attention_heads", 4),
     )
     by_layer = _settings_by_layer(config)
-    choice = choose_layers(fields, by_layer, _number(config, "num_hidden_layers", 0))
-    ids = _token_ids(fields)
+    num_layers = _number(config, "num_hidden_layers", 0)
+    choice = choose_layers(fields, by_layer, num_layers, keep_all=only_widths)
+    ids = {} if only_widths else _token_ids(fields)
     tiny: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, PretrainedConfig):
-            tiny[name] = shrink_config(value)
+            tiny[name] = shrink_config(value, only_widths=only_widths)
+        elif only_widths and not is_width(name):
+            tiny[name] = value
         elif name in ids:
             tiny[name] = ids[name]
         elif name in choice.fields:
