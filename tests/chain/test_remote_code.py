@@ -174,3 +174,14 @@ def test_a_package_that_is_not_installed(pebble):
     message = import_error_of(with_line(pebble(), "import no_such_package.part"))
     assert "needs no_such_package, which is not installed here" in message
     assert message.endswith(": pip install no_such_package")
+
+
+def test_a_model_too_large_to_run_is_watched_as_a_narrow_copy(pebble, monkeypatch):
+    """It looks at values, so fake tensors do not do."""
+    folder = pebble(hidden_size=96, num_attention_heads=6, expert_size=40)
+    source = open_pebble(folder)
+    expected = find_chain(source, attention="auto", shape=(2, 12))
+    monkeypatch.setattr("planner.chain.watched._SMALL", 0)
+    found = find_chain(source, attention="auto", shape=(2, 12))
+    assert found == expected
+    assert found.crossing(2, dtype=torch.float32)[0].shape == (2, 12, 96)
