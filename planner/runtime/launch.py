@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -30,12 +30,15 @@ from planner.runtime.job import prepare_job
 from planner.runtime.options import RunOptions
 
 
-def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
+def run_plan(
+    plan: Plan, options: RunOptions, *, say: Callable[[str], None] = lambda line: None
+) -> RunRecord:
     """Train as a plan says; returns when all is saved.
 
     Args:
         plan: The plan.
         options: What the user chose besides.
+        say: Takes a line that the user should see.
 
     Returns:
         The record of the run, as in `run.json`.
@@ -44,14 +47,15 @@ def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
         ArtifactError: The plan does not fit the model, or the output directory
             holds another run.
         DataError: The data cannot be used.
-        ModelError: The model cannot be found or loaded.
+        ModelError: The model cannot be found or loaded, or does not train the same
+            when it is cut.
         RunError: A stage failed; the first real error with stage and layers.
     """
     check_run_dir(options.output_dir)
     work_dir = Path(tempfile.mkdtemp(prefix="planner-run-"))
     try:
         with quiet_transformers():
-            job_path = prepare_job(plan, options, work_dir).save()
+            job_path = prepare_job(plan, options, work_dir, say).save()
         options.output_dir.mkdir(parents=True, exist_ok=True)
         with _child_environment(plan):
             if torch.distributed.is_torchelastic_launched():

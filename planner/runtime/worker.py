@@ -26,6 +26,7 @@ from planner.runtime.job import Job, load_job, open_planned_source
 from planner.runtime.learning_rate import learning_rates
 from planner.runtime.measurements import StageMeasurements
 from planner.runtime.optimizer import StageOptimizer
+from planner.runtime.own_rows import OwnBatch
 from planner.runtime.recorder import Recorder
 from planner.runtime.saving import save_checkpoint, save_model
 
@@ -75,12 +76,14 @@ class StageTrainer:
         )
         self.measurements = StageMeasurements(device)
 
-    def step(self, number: int, batch: Batch, lr: float, masked: bool) -> StepMetrics:
+    def step(
+        self, number: int, batch: Batch | OwnBatch, lr: float, masked: bool
+    ) -> StepMetrics:
         """Run one step on this stage; all stages call it together.
 
         Args:
             number: Of the step, from 1.
-            batch: The step's rows, shape (global_batch_size, seq_len).
+            batch: The step's rows, shape (global_batch_size, ...).
             lr: Learning rate of the step.
             masked: Whether the model is given the attention mask.
 
@@ -90,10 +93,10 @@ class StageTrainer:
         Raises:
             RunError: The loss or the gradient norm is not finite.
         """
-        inputs = {"input_ids": batch.input_ids, "labels": batch.labels}
-        if masked:
-            inputs["attention_mask"] = batch.attention_mask
-        inputs = {key: value.to(self.device) for key, value in inputs.items()}
+        inputs = {
+            key: _ready(value, self.plan).to(self.device)
+            for key, value in batch.inputs(masked).items()
+        }
         begin_s = time.perf_counter()
         loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
         self.tied.exchange()
@@ -123,7 +126,7 @@ class StageTrainer:
             lr=lr,
             num_tokens=batch.num_target_tokens,
             step_s=end_s - begin_s,
-            tokens_per_s=batch.input_ids.numel() / (end_s - begin_s),
+            tokens_per_s=batch.num_tokens / (end_s - begin_s),
         )
 
     def train(self) -> None:
@@ -166,6 +169,11 @@ class StageTrainer:
                     tensors[f"optimizer.{name}.{key}"] = state
         save_checkpoint(folder / "checkpoints", self.job.num_steps, tensors)
         save_model(folder / "model", self.plan, self.source, self.module, owned)
+
+
+def _ready(value: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """Fractions in the dtype of the plan."""
+    return value.to(DTYPES[plan.dtype]) if value.is_floating_point() else value
 
 
 def _crossing(chain: Chain, last_layer: int, plan: Plan) -> list[torch.Tensor]:
