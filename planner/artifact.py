@@ -23,6 +23,13 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 # The upper limit keeps infinity out; NaN fails every comparison.
 NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 
+# The command that writes an artifact, by the name of its dataclass.
+_WRITTEN_BY = {
+    "ModelProfile": "planner profile MODEL",
+    "Plan": "planner solve --gpus N",
+    "RunRecord": "planner run PLAN",
+}
+
 T = TypeVar("T")
 
 
@@ -45,7 +52,7 @@ def from_json(text: str | bytes, kind: type[T], *, source: str) -> T:
         _check_version(raw)
         return msgspec.convert(raw, kind)
     except (ValueError, msgspec.ValidationError) as error:
-        msg = f"{source} is not a valid {_title(kind)}: {error}"
+        msg = f"{source} is not a valid {_title(kind)}: {error}{_next_step(kind)}"
         raise ArtifactError(msg) from error
 
 
@@ -65,7 +72,9 @@ def load(path: Path, kind: type[T]) -> T:
     try:
         text = path.read_bytes()
     except OSError as error:
-        msg = f"cannot read the {_title(kind)} {path}: {error.strerror}"
+        msg = (
+            f"cannot read the {_title(kind)} {path}: {error.strerror}{_next_step(kind)}"
+        )
         raise ArtifactError(msg) from error
     return from_json(text, kind, source=str(path))
 
@@ -139,3 +148,8 @@ def _title(kind: type) -> str:
     """`ModelProfile` reads as `model profile` in a message."""
     name = kind.__name__
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
+def _next_step(kind: type) -> str:
+    command = _WRITTEN_BY.get(kind.__name__)
+    return f"; make one with {command}" if command else ""

@@ -25,7 +25,7 @@ from planner.cards import (
 )
 from planner.errors import WishError
 from planner.model_profile import ModelProfile
-from planner.units import parse_bytes
+from planner.units import format_bytes, parse_bytes
 
 T = TypeVar("T", int, float)
 
@@ -53,7 +53,8 @@ def parse_cluster(
         One device a card, in the order of the stages.
 
     Raises:
-        WishError: A value cannot be read, or a list has the wrong length.
+        WishError: A value cannot be read, a list has the wrong length, or a reserve
+            takes all of a card.
     """
     devices = _like_profiled(gpus, profile) or _from_catalogue(gpus, profile, speed)
     on_cpu = gpus.strip().isdecimal() and profile.device.type == "cpu"
@@ -76,6 +77,12 @@ def parse_cluster(
             msg = (
                 f"the profile does not say how much memory {device.name} has; "
                 "give --memory, for example --memory 24GiB"
+            )
+            raise WishError(msg)
+        if i in reserves and 0 < device.memory_bytes <= device.reserve_bytes:
+            msg = (
+                f"--reserve {format_bytes(device.reserve_bytes)} leaves nothing of the "
+                f"{format_bytes(device.memory_bytes)} of {device.name}; give less"
             )
             raise WishError(msg)
     default_link = "gloo" if on_cpu else "pcie4x8"

@@ -5,6 +5,7 @@ A run directory holds `run.json` (this record), `metrics.jsonl` (one
 """
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -124,13 +125,21 @@ def check_run_dir(run_dir: Path) -> None:
         run_dir: The run directory.
 
     Raises:
-        ArtifactError: It holds another run or other files, or is a file.
+        ArtifactError: It holds another run or other files, is a file, or cannot be
+            made.
     """
     if run_dir.is_dir() and any(run_dir.iterdir()):
         msg = f"{run_dir} holds another run; choose another --output-dir"
         raise ArtifactError(msg)
     if run_dir.exists() and not run_dir.is_dir():
         msg = f"{run_dir} is a file; choose another --output-dir"
+        raise ArtifactError(msg)
+    lies_in = next(
+        path for path in (run_dir, *run_dir.absolute().parents) if path.exists()
+    )
+    if not lies_in.is_dir() or not os.access(lies_in, os.W_OK | os.X_OK):
+        why = "cannot be written" if lies_in.is_dir() else "is a file"
+        msg = f"{run_dir} cannot be made: {lies_in} {why}; choose another --output-dir"
         raise ArtifactError(msg)
 
 

@@ -41,7 +41,9 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
             f"{format_seconds(measured.step_s)} measured "
             f"({measured.tokens_per_s:.0f} tokens/s)"
         )
-    if metrics:
+    if len(metrics) == 1:
+        parts.append(f"loss: {metrics[0].loss:.4f} in the only step")
+    elif metrics:
         parts.append(
             f"loss: {metrics[0].loss:.4f} in step {metrics[0].step}, "
             f"{metrics[-1].loss:.4f} in step {metrics[-1].step}"

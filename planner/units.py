@@ -62,8 +62,10 @@ def format_seconds(seconds: float) -> str:
         seconds: The duration [s].
 
     Returns:
-        For example `1.52 s`, `24.1 ms` or `130 us`.
+        For example `1.52 s`, `24.1 ms` or `130 us`; nothing is `0 s`.
     """
+    if seconds == 0:
+        return "0 s"
     for unit, factor in (("s", 1.0), ("ms", 1e-3)):
         if abs(seconds) >= factor:
             return f"{_three_digits(seconds / factor)} {unit}"

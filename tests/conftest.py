@@ -3,6 +3,9 @@
 import torch
 import transformers
 
+# As each process of a run; tiny models only wait for more threads.
+torch.set_num_threads(1)
+
 
 def pytest_addoption(parser):
     parser.addoption(

@@ -73,6 +73,11 @@ def test_memory_is_for_all_for_each_or_by_position(memory, gib):
     assert [d.memory_bytes / GIB for d in cluster.devices] == gib
 
 
+def test_a_reserve_that_takes_all_of_a_card_is_refused():
+    with pytest.raises(WishError, match=r"--reserve 24\.0 GiB leaves nothing"):
+        parse_cluster("2", profile_on(), reserve="24GiB,0")
+
+
 def test_reserve_link_and_speed_are_taken_as_said():
     cluster = parse_cluster(
         "2", profile_on(), reserve="0", link="12GB/s,10us", speed="1,2"

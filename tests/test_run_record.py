@@ -89,6 +89,8 @@ def test_a_new_run_wants_a_new_or_empty_folder(tmp_path):
         check_run_dir(tmp_path)
     with pytest.raises(ArtifactError, match="is a file"):
         check_run_dir(tmp_path / "run.json")
+    with pytest.raises(ArtifactError, match=r"cannot be made: .*run\.json is a file"):
+        check_run_dir(tmp_path / "run.json" / "new" / "run")
 
 
 def test_the_text_of_a_run_puts_predicted_beside_measured():
@@ -96,4 +98,5 @@ def test_the_text_of_a_run_puts_predicted_beside_measured():
     assert "step time: 1.00 s predicted, 1.25 s measured" in text
     assert "loss: 3.0000 in step 1, 2.5000 in step 2" in text
     assert "0 on a:0" in text
+    assert "loss: 1.0000 in the only step" in describe_run(RECORD, [metrics(1)])
     assert "0 B / 1.00 KiB" in text

@@ -59,6 +59,7 @@ def test_a_written_size_reads_back_within_its_three_digits(num_bytes):
         (format_seconds(1.52), "1.52 s"),
         (format_seconds(0.0241), "24.1 ms"),
         (format_seconds(130e-6), "130 us"),
+        (format_seconds(0.0), "0 s"),
         (format_count(6_738_000_000), "6.74 B"),
         (format_count(134_515_008), "135 M"),
         (format_count(512), "512"),

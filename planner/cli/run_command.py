@@ -88,13 +88,16 @@ def run(
         check=check,
     )
     what = load_plan(plan)
-    if warning := check_profile(what):
+    if options.leads and (warning := check_profile(what)):
         say_aside(f"warning: {warning}")
-    check_run_dir(options.output_dir)
+    if not options.joins:
+        check_run_dir(options.output_dir)
 
     from planner.runtime import run_plan  # torch; only when all else is right
 
     record = run_plan(what, options, say=say_aside)
+    if not options.leads:
+        return
     if as_json:
         click.echo(artifact.to_json(record), nl=False)
     say = speaker(as_json)

@@ -20,6 +20,8 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from planner.chain.even_counts import BINCOUNT, even_counts
+
 # What code raises that looks at the values of fake tensors, as experts do that
 # pick their rows one by one.
 NEED_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
@@ -33,7 +35,7 @@ def fake_tensors() -> Iterator[None]:
         Nothing.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with _plain_masks(), fake, _AnyGroupedProduct():
+    with _plain_masks(), fake, _MoreOperators():
         yield
 
 
@@ -49,8 +51,12 @@ def real_tensors() -> Iterator[None]:
         yield
 
 
-class _AnyGroupedProduct(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Grouped matrix products of fp32, which fake tensors know in bfloat16 only."""
+class _MoreOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What experts need and fake tensors do not know.
+
+    Grouped matrix products of fp32 (they know them in bfloat16 only), and how many
+    rows each expert gets.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -59,6 +65,9 @@ class _AnyGroupedProduct(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is BINCOUNT:
+            counts = even_counts(*args, **kwargs)
+            return func(*args, **kwargs) if counts is None else counts
         if func is not torch.ops.aten._grouped_mm.default:
             return func(*args, **kwargs)
         given: torch.dtype = args[0].dtype

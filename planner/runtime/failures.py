@@ -54,6 +54,11 @@ class Failure:
         )
 
     @property
+    def sentence(self) -> str:
+        """Which stage failed, with which layers, and how."""
+        return f"stage {self.stage} ({self.layers}) failed: {self.message}"
+
+    @property
     def is_echo(self) -> bool:
         """Whether it only tells that another process went away."""
         return any(word in self.message.lower() for word in _ECHOES)

@@ -1,7 +1,7 @@
 """Start one process per stage and wait for all of them.
 
 Processes are PyTorch's elastic ones. Under a foreign torchrun (several machines,
-Slurm) this process is itself one of them and joins instead.
+Slurm) this process is itself one of them and joins instead, see `joining`.
 """
 
 import contextlib
@@ -15,18 +15,17 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from planner.chain.source import quiet_transformers
-from planner.errors import RunError, WishError
+from planner.errors import RunError
 from planner.plan import Plan
 from planner.run_record import RunRecord, check_run_dir, load_run
-from planner.runtime import worker
 from planner.runtime.failures import first_failure, layer_range
 from planner.runtime.job import prepare_job
+from planner.runtime.joining import join
 from planner.runtime.options import RunOptions
 
 
@@ -51,32 +50,24 @@ def run_plan(
             when it is cut.
         RunError: A stage failed; the first real error with stage and layers.
     """
+    with _child_environment(plan):
+        if options.joins:
+            join(plan, options, say)
+        else:
+            _start(plan, options, say)
+    return load_run(options.output_dir)
+
+
+def _start(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
     check_run_dir(options.output_dir)
     work_dir = Path(tempfile.mkdtemp(prefix="planner-run-"))
     try:
         with quiet_transformers():
             job_path = prepare_job(plan, options, work_dir, say).save()
         options.output_dir.mkdir(parents=True, exist_ok=True)
-        with _child_environment(plan):
-            if torch.distributed.is_torchelastic_launched():
-                _join(plan, job_path)
-            else:
-                _launch(plan, job_path, work_dir)
+        _launch(plan, job_path, work_dir)
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
-    return load_run(options.output_dir)
-
-
-def _join(plan: Plan, job_path: Path) -> None:
-    """Be one process of a group that somebody else started."""
-    world_size = int(os.environ["WORLD_SIZE"])
-    if world_size != plan.num_stages:
-        msg = (
-            f"torchrun started {world_size} processes, but the plan has "
-            f"{plan.num_stages} stages; start as many, or run without torchrun"
-        )
-        raise WishError(msg)
-    worker.main(job_path)
 
 
 def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
@@ -109,7 +100,7 @@ def _why(plan: Plan, work_dir: Path, error: ChildFailedError) -> str:
     """One sentence: which stage failed, with which layers, and how."""
     found = first_failure(work_dir)
     if found is not None and not found.is_echo:
-        return f"stage {found.stage} ({found.layers}) failed: {found.message}"
+        return found.sentence
     rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
     for other, candidate in error.failures.items():
         if candidate.exitcode < 0:

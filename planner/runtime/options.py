@@ -3,6 +3,7 @@
 Light on purpose: the command line reads it without starting torch.
 """
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -70,6 +71,16 @@ class RunOptions:
         if not 0 <= self.seed < 2**63:
             msg = f"--seed is {self.seed}; give a whole number from 0 below 2^63"
             raise WishError(msg)
+
+    @property
+    def joins(self) -> bool:
+        """Whether torchrun started this process, as one of several."""
+        return "TORCHELASTIC_RUN_ID" in os.environ
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process speaks for all: alone, or the first of torchrun's."""
+        return not self.joins or os.environ.get("RANK") == "0"
 
     def num_steps(self, steps_per_epoch: int) -> int:
         """How long to train.

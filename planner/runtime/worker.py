@@ -1,6 +1,7 @@
 """One process of a run: it holds one stage and trains it.
 
-Started by `launch` (or by torchrun) with the job's file as its argument.
+Started by `launch` with the job's file as its argument, or by somebody else, see
+`joining`.
 """
 
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 from planner.chain.layers import Chain, find_chain
 from planner.chain.source import DTYPES, quiet_transformers
@@ -18,7 +20,7 @@ from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import RunError
 from planner.plan import Plan
 from planner.run_record import MeasuredStage, StepMetrics
-from planner.runtime.data import Batch, batches
+from planner.runtime.data import Batch, Sequences, batches
 from planner.runtime.engine import Engine
 from planner.runtime.failures import Failure, save_failure
 from planner.runtime.gradients import TiedGradients, clip, find_ties, squared_norm
@@ -26,7 +28,7 @@ from planner.runtime.job import Job, load_job, open_planned_source
 from planner.runtime.learning_rate import learning_rates
 from planner.runtime.measurements import StageMeasurements
 from planner.runtime.optimizer import StageOptimizer
-from planner.runtime.own_rows import OwnBatch
+from planner.runtime.own_rows import OwnBatch, OwnRows
 from planner.runtime.recorder import Recorder
 from planner.runtime.saving import save_checkpoint, save_model
 
@@ -129,9 +131,12 @@ class StageTrainer:
             tokens_per_s=batch.num_tokens / (end_s - begin_s),
         )
 
-    def train(self) -> None:
-        """Run all steps, then save the model, a checkpoint and the record."""
-        sequences = self.job.sequences()
+    def train(self, sequences: Sequences | OwnRows) -> None:
+        """Run all steps, then save the model, a checkpoint and the record.
+
+        Args:
+            sequences: The job's data.
+        """
         recorder = Recorder(self.job) if self.rank == 0 else None
         rates = learning_rates(self.options, self.job.num_steps)
         timed: list[float] = []
@@ -186,21 +191,26 @@ def _crossing(chain: Chain, last_layer: int, plan: Plan) -> list[torch.Tensor]:
     ]
 
 
-def train_stage(job: Job, rank: int, device: torch.device) -> None:
+def train_stage(
+    job: Job, sequences: Sequences | OwnRows, rank: int, device: torch.device
+) -> None:
     """Train one stage of a job from start to end.
 
-    The process group must exist; every stage calls this together.
+    The process group must exist; every stage calls this together. When it returns,
+    the record of the run is written.
 
     Args:
         job: The run.
+        sequences: The job's data.
         rank: This process's stage.
         device: Where it computes.
     """
-    StageTrainer(job, rank, device).train()
+    StageTrainer(job, rank, device).train(sequences)
+    dist.barrier()
 
 
 def main(job_path: Path) -> None:
-    """Join the other processes, train one stage, and report a failure.
+    """Join the other processes, train one stage, and leave a failure in the job.
 
     Args:
         job_path: The file of the job.
@@ -208,16 +218,47 @@ def main(job_path: Path) -> None:
     job = load_job(job_path)
     rank = int(os.environ["RANK"])
     try:
-        device = _open_device(job.plan)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        with quiet_transformers():
-            train_stage(job, rank, device)
-        dist.destroy_process_group()
+        _train_in_group(job, job.sequences(), rank, None)
     except Exception as error:
         save_failure(Failure.of(error, job.plan.stages[rank]), Path(job.work_dir))
         traceback.print_exc(file=(Path(job.work_dir) / f"rank-{rank}.log").open("w"))
         # Other threads may hang in communication with processes that are gone.
         os._exit(1)
+
+
+def join(job: Job, sequences: Sequences | OwnRows, store: Store) -> None:
+    """Train one stage in a process that nobody of ours watches.
+
+    A failure is said on stderr, unless it only tells that another process failed,
+    and ends this process.
+
+    Args:
+        job: The run.
+        sequences: The job's data.
+        store: Where the processes meet.
+    """
+    rank = int(os.environ["RANK"])
+    try:
+        _train_in_group(job, sequences, rank, store)
+    except Exception as error:
+        failure = Failure.of(error, job.plan.stages[rank])
+        if not failure.is_echo:
+            sys.stderr.write(f"error: {failure.sentence}\n")
+            sys.stderr.flush()
+        os._exit(1)
+
+
+def _train_in_group(
+    job: Job, sequences: Sequences | OwnRows, rank: int, store: Store | None
+) -> None:
+    device = _open_device(job.plan)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=job.plan.num_stages
+    )
+    with quiet_transformers():
+        train_stage(job, sequences, rank, device)
+    dist.destroy_process_group()
 
 
 def _open_device(plan: Plan) -> torch.device:

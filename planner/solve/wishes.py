@@ -27,6 +27,9 @@ class Wishes:
         layers_per_stage: Number of layers of each stage, embedding and head
             included; None to search.
         time_limit_s: When to stop and say what was found [s].
+
+    Raises:
+        WishError: A number that no plan can have.
     """
 
     global_batch_size: int | None = None
@@ -36,6 +39,18 @@ class Wishes:
     optimizer: str = "auto"
     layers_per_stage: tuple[int, ...] | None = None
     time_limit_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for option, size in (
+            ("--global-batch-size", self.global_batch_size),
+            ("--microbatch-size", self.microbatch_size),
+        ):
+            if size is not None and size < 1:
+                msg = f"{option} {size}: at least one sequence is needed"
+                raise WishError(msg)
+        if not self.time_limit_s >= 0:
+            msg = f"--time-limit {self.time_limit_s:g}: give seconds from 0"
+            raise WishError(msg)
 
 
 def parse_layers_per_stage(text: str) -> tuple[int, ...]:
@@ -88,17 +103,11 @@ def batch_size(profile: ModelProfile, num_stages: int, wishes: Wishes) -> int:
     Returns:
         The wish, or `max(8, 2 * num_stages)` microbatches of the wished or else
         the profile's default size.
-
-    Raises:
-        WishError: The wish is below 1.
     """
     wished = wishes.global_batch_size
     if wished is None:
         base = wishes.microbatch_size or profile.microbatch_size
         return base * max(MIN_MICROBATCHES, 2 * num_stages)
-    if wished < 1:
-        msg = f"--global-batch-size {wished}: at least one sequence is needed"
-        raise WishError(msg)
     return wished
 
 
@@ -120,7 +129,7 @@ def microbatch_sizes(
     """
     wished = wishes.microbatch_size
     if wished is not None:
-        if wished < 1 or global_batch_size % wished:
+        if global_batch_size % wished:
             msg = (
                 f"microbatches of {wished} do not divide the global batch of "
                 f"{global_batch_size} sequences; choose --microbatch-size and "

@@ -332,7 +332,9 @@ def test_run_refuses_options_that_contradict_each_other(runs, plan_path):
 
 
 def test_a_missing_plan_is_one_line(runs):
-    assert "cannot read the plan nowhere.json" in the_error(call("run", "nowhere.json"))
+    error = the_error(call("run", "nowhere.json"))
+    assert "cannot read the plan nowhere.json" in error
+    assert error.endswith("make one with planner solve --gpus N")
 
 
 # --- endings ------------------------------------------------------------------

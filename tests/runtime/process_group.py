@@ -24,7 +24,8 @@ def _serve(rank, connection):
                 "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size
             )
             with quiet_transformers():
-                train_stage(load_job(job_path), rank, torch.device("cpu"))
+                job = load_job(job_path)
+                train_stage(job, job.sequences(), rank, torch.device("cpu"))
             dist.destroy_process_group()
             connection.send(None)
         except Exception:

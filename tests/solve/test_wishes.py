@@ -1,9 +1,9 @@
-"""Layers per stage as people write them."""
+"""Wishes as people write them."""
 
 import pytest
 
 from planner.errors import WishError
-from planner.solve import parse_layers_per_stage
+from planner.solve import Wishes, parse_layers_per_stage
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,17 @@ def test_what_cannot_be_read_is_named(text, words):
     with pytest.raises(WishError) as caught:
         parse_layers_per_stage(text)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"global_batch_size": 0}, "--global-batch-size 0: at least one"),
+        ({"microbatch_size": -1}, "--microbatch-size -1: at least one"),
+        ({"time_limit_s": -1.0}, "--time-limit -1: give seconds from 0"),
+        ({"time_limit_s": float("nan")}, "--time-limit nan"),
+    ],
+)
+def test_numbers_that_no_plan_can_have_are_refused(wish, words):
+    with pytest.raises(WishError, match=words):
+        Wishes(**wish)
