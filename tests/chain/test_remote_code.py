@@ -186,3 +186,13 @@ def test_a_model_too_large_to_run_is_watched_as_a_narrow_copy(pebble, monkeypatc
     found = find_chain(source, attention="auto", shape=(2, 12))
     assert found == expected
     assert found.crossing(2, dtype=torch.float32)[0].shape == (2, 12, 96)
+
+
+def test_experts_that_saw_no_token_have_no_gradient_on_any_stage(pebble):
+    source = open_pebble(pebble(num_experts=48, balance_loss_weight=0.5))
+    chain = find_chain(source, attention="auto")
+    reference = run_unsplit(source, chain, make_inputs(256), attention="auto")
+    idle = [name for name, grad in reference.gradients.items() if grad is None]
+    assert any("experts" in name for name in idle)
+    found = compare(source, chain, reference, [1, 3], attention="auto")
+    assert found.is_exact
