@@ -19,6 +19,7 @@ from planner.errors import ModelError, RunError
 from planner.plan import Plan
 from planner.plan_check import check_layers, check_schedule
 from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
+from planner.runtime.optimizer import check_optimizer
 from planner.runtime.options import RunOptions
 
 
@@ -106,6 +107,7 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
         ArtifactError: The plan's layers are not the model's, or its order cannot
             run.
         DataError: The data cannot be used.
+        WishError: The plan's optimizer cannot be run.
         RunError: The plan needs cards that this machine does not have.
     """
     _check_devices(plan)
@@ -115,6 +117,7 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
     for stage in plan.stages:
         chain.check_cut(stage.first_layer)
     check_schedule(plan)
+    check_optimizer(plan.optimizer.name)
     pretrained = has_weights(source) if options.init is None else False
     if options.init == "pretrained":
         pretrained = True
