@@ -1,6 +1,5 @@
 """A profile for the terminal: one line for each run of equal layers."""
 
-from dataclasses import replace
 from itertools import groupby
 
 from planner.model_profile import LayerProfile, ModelProfile
@@ -20,7 +19,7 @@ def describe_profile(profile: ModelProfile) -> str:
         A heading and a table, without a newline at the end; all figures are of
         one layer and one microbatch.
     """
-    runs = [list(run) for _, run in groupby(profile.layers, key=_without_name)]
+    runs = [list(run) for _, run in groupby(profile.layers, key=_cells)]
     rows = [_row(len(run), run[0]) for run in runs]
     model, device = profile.model, profile.device
     heading = (
@@ -32,13 +31,15 @@ def describe_profile(profile: ModelProfile) -> str:
     return f"{heading}\n\n{format_table(_HEADER, rows)}"
 
 
-def _without_name(layer: LayerProfile) -> LayerProfile:
-    return replace(layer, name="")
-
-
 def _row(count: int, layer: LayerProfile) -> tuple[str, ...]:
+    kind, *figures = _cells(layer)
+    return (f"{count} x {kind}", *figures)
+
+
+def _cells(layer: LayerProfile) -> tuple[str, ...]:
+    """What is said of a layer; some bytes of difference are not."""
     return (
-        f"{count} x {layer.kind}",
+        layer.kind,
         format_count(layer.num_parameters),
         format_seconds(layer.forward_s),
         format_seconds(layer.backward_s),

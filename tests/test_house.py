@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "runtime": ARTIFACTS | {"schedule", "plan_check", "chain", "measure"},
     "report": PURE | TEXTS | {"solve"},
     "demo": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report"},
-    "cli": PURE | TEXTS | {"solve", "measure", "runtime", "report", "demo"},
+    "cli": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report", "demo"},
     "__main__": {"cli"},
 }
 HOME = {

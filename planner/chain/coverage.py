@@ -1,30 +1,24 @@
 """Whether an architecture of transformers trains the same when it is cut.
 
 A tiny model of the type is cut at every legal place, and over three and four
-stages; each time loss and gradients are held against the unsplit model.
+stages; each time loss and gradients are held against the unsplit model. A model
+that can add a balance loss is asked to.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import groupby
+from typing import Literal
 
-import torch
-
+from planner.chain.check import differences, unsplit_reference
+from planner.chain.crossing import Collected, Extra
 from planner.chain.layers import Chain, find_chain
-from planner.chain.parity import (
-    CutDifference,
-    Reference,
-    compare,
-    make_inputs,
-    run_unsplit,
-)
-from planner.chain.source import ModelSource, build_model
-from planner.chain.tiny import tiny_config
+from planner.chain.parity import CutDifference
+from planner.chain.shrunken import open_shrunken
 from planner.errors import ModelError
 
-VOCAB = 256
-
-Status = Literal["exact", "inexact", "refused", "no tiny config"]
+Status = Literal["exact", "inexact", "refused", "no tiny config", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +28,15 @@ class Coverage:
     Attributes:
         model_type: Of transformers.
         architecture: Class of the model, empty if none could be built.
-        status: `exact` if all legal cuts are; a type without any is refused.
+        status: `exact` if all legal cuts are; a type without any is refused; one
+            that crashes or takes too long failed.
         num_legal: Legal cuts.
         num_cuts: Places between two layers.
-        num_extras: Most tensors besides the hidden state that cross one cut.
+        travels: What crosses a cut besides the hidden state, such as
+            `argument 1`; with a number if several do at once.
         adds_loss: Whether the model adds something, such as a balance loss, to
-            the cross-entropy when asked for its router's logits.
-        detail: What differs, why it is refused, or why some cuts are illegal.
+            the cross-entropy.
+        detail: What differs, why it is refused, or which cuts are illegal and why.
     """
 
     model_type: str
@@ -48,7 +44,7 @@ class Coverage:
     status: Status
     num_legal: int = 0
     num_cuts: int = 0
-    num_extras: int = 0
+    travels: tuple[str, ...] = ()
     adds_loss: bool = False
     detail: str = ""
 
@@ -63,7 +59,7 @@ def check_type(model_type: str) -> Coverage:
         The result.
     """
     try:
-        source = ModelSource(id=model_type, config=tiny_config(model_type))
+        source = open_shrunken(model_type)
     except ModelError as error:
         return Coverage(
             model_type=model_type, status="no tiny config", detail=str(error)
@@ -72,51 +68,66 @@ def check_type(model_type: str) -> Coverage:
         chain = find_chain(source, attention="auto")
     except ModelError as error:
         return Coverage(model_type=model_type, status="refused", detail=str(error))
-    inputs = make_inputs(VOCAB)
-    reference = run_unsplit(source, chain, inputs, attention="auto")
-    offenders = [x for x in differences(source, chain, reference) if not x.is_exact]
+    reference = unsplit_reference(source, chain, attention="auto")
+    found = differences(source, chain, reference, attention="auto")
+    offenders = [x for x in found if not x.is_exact]
     status: Status = "inexact" if offenders else "exact" if chain.cuts else "refused"
-    reasons = dict.fromkeys(x.why for x in chain.uncuttable)
-    detail = _offence(chain, offenders[0]) if offenders else "; ".join(reasons)
-    extras = chain.handover.extras
     return Coverage(
         model_type=model_type,
         architecture=chain.architecture,
         status=status,
         num_legal=len(chain.cuts),
         num_cuts=len(chain.layers) - 1,
-        num_extras=max(
-            sum(x.crosses(chain.calls_before(cut + 1)) for x in extras)
-            for cut in range(len(chain.layers) - 1)
-        ),
-        adds_loss=_adds_loss(source, inputs),
-        detail=detail,
+        travels=_travels(chain),
+        adds_loss=chain.adds_loss,
+        detail=_offence(chain, offenders[0]) if offenders else _illegal(chain),
     )
 
 
-def differences(
-    source: ModelSource, chain: Chain, reference: Reference
-) -> Iterator[CutDifference]:
-    """Compare all legal cuts into two stages, and one each into three and four.
-
-    Args:
-        source: The model.
-        chain: Its layers.
-        reference: The unsplit model's numbers.
-
-    Yields:
-        One difference a cut.
-    """
-    several = (_spread(chain.cuts, number) for number in (2, 3))
-    for ends in [*([cut] for cut in chain.cuts), *filter(None, several)]:
-        yield compare(source, chain, reference, ends, attention="auto")
+def _travels(chain: Chain) -> tuple[str, ...]:
+    """What crosses cuts besides the hidden state, by name, with the most at once."""
+    most: Counter[str] = Counter()
+    for cut in chain.cuts:
+        before = chain.calls_before(cut + 1)
+        extras = (x for x in chain.handover.extras if x.crosses(before))
+        collected = (x for x in chain.handover.collected if x.crosses(before))
+        names = [*map(_argument, extras), *(_collected(chain, x) for x in collected)]
+        most |= Counter(names)
+    return tuple(f"{n} x {name}" if n > 1 else name for name, n in most.items())
 
 
-def _spread(cuts: Sequence[int], number: int) -> list[int]:
-    """Some of the cuts, spread evenly; none if there are too few."""
-    if len(cuts) < number:
-        return []
-    return [cuts[(2 * i + 1) * len(cuts) // (2 * number)] for i in range(number)]
+def _argument(extra: Extra) -> str:
+    _, path = extra.targets[0]
+    return f"argument {'.'.join(map(str, path))}"
+
+
+def _collected(chain: Chain, tensor: Collected) -> str:
+    """The module that a collected tensor comes from, inside its block."""
+    module = tensor.source[0]
+    block = chain.names[chain.calls[tensor.call]]
+    inner = module.removeprefix(block).removeprefix(".")
+    return f"output of {inner or 'the block'}"
+
+
+def _illegal(chain: Chain) -> str:
+    """Which cuts there are not, by reason."""
+    places: dict[str, list[int]] = {}
+    for place in chain.uncuttable:
+        places.setdefault(place.why, []).append(place.layer)
+    return "; ".join(f"no cut after {_ranges(x)}: {why}" for why, x in places.items())
+
+
+def _ranges(layers: Iterable[int]) -> str:
+    """`the embedding, blocks 0-3, 5` from indices of layers, in order."""
+    names = []
+    for _, run in groupby(enumerate(layers), key=lambda pair: pair[1] - pair[0]):
+        first, *rest = (layer - 1 for _, layer in run)
+        if first < 0:
+            names.append("the embedding")
+            first, *rest = rest or [-1]
+        if first >= 0:
+            names.append(f"block {first}" if not rest else f"blocks {first}-{rest[-1]}")
+    return ", ".join(names)
 
 
 def _offence(chain: Chain, worst: CutDifference) -> str:
@@ -125,21 +136,3 @@ def _offence(chain: Chain, worst: CutDifference) -> str:
         f"cut after {after}: loss {worst.loss:.1e}, gradient of {worst.where} "
         f"{worst.gradient:.1e}"
     )
-
-
-def _adds_loss(source: ModelSource, inputs: dict[str, torch.Tensor]) -> bool:
-    """Whether the model's own loss is more than the cross-entropy."""
-    if not hasattr(source.config, "output_router_logits"):
-        return False
-    model: Any = build_model(source, dtype=torch.float32, attention="auto")
-    ids = inputs["input_ids"]
-    with torch.no_grad():
-        try:
-            output = model(
-                input_ids=ids, labels=ids, use_cache=False, output_router_logits=True
-            )
-        except (RuntimeError, TypeError, ValueError, KeyError, AttributeError):
-            return False
-    logits = output.logits[:, :-1].float().flatten(0, 1)
-    plain = torch.nn.functional.cross_entropy(logits, ids[:, 1:].flatten())
-    return bool((output.loss - plain).abs() > 1e-5 * plain)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -128,6 +128,33 @@ class Handover:
     collected: tuple[Collected, ...] = ()
     replays: Mapping[int, tuple[Replay, ...]] = field(default_factory=dict)
     in_place: bool = False
+
+
+def widened(handover: Handover, sizes: Mapping[int, int]) -> Handover:
+    """What a narrow model hands over, for a wide one.
+
+    Args:
+        handover: Of the narrow model.
+        sizes: Dimension of the narrow model to that of the wide one: rows, tokens,
+            rows times tokens, and the width of a hidden state.
+
+    Returns:
+        The same with other shapes. The last of two dimensions stays as it is: it is
+        a number of experts.
+    """
+
+    def wide(tensor: Crossing) -> Crossing:
+        kept = tensor.shape[1:] if len(tensor.shape) == 2 else ()
+        changed = tensor.shape[: len(tensor.shape) - len(kept)]
+        shape = (*(sizes.get(size, size) for size in changed), *kept)
+        return replace(tensor, shape=shape)
+
+    return replace(
+        handover,
+        hidden=tuple(map(wide, handover.hidden)),
+        extras=tuple(replace(x, tensor=wide(x.tensor)) for x in handover.extras),
+        collected=tuple(replace(x, tensor=wide(x.tensor)) for x in handover.collected),
+    )
 
 
 def like(tensor: torch.Tensor) -> Crossing:

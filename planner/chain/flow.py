@@ -40,12 +40,14 @@ class Flow:
         calls: Index of the layer of every call; the embedding is layer 0.
         handover: How the hidden state goes.
         uncuttable: Where there is no cut.
+        branches: Calls that are not handed what the call before left.
     """
 
     order: tuple[int, ...]
     calls: tuple[int, ...]
     handover: Handover
     uncuttable: tuple[Uncuttable, ...]
+    branches: tuple[int, ...] = ()
 
     def layer_of(self, use: Use) -> int:
         """The layer that a parameter is used in.
@@ -63,12 +65,12 @@ class Flow:
         return self.calls[use.segment - 1] if use.segment else 0
 
 
-def find_flow(seen: Observation, num_blocks: int, model_id: str) -> Flow:
+def find_flow(seen: Observation, paths: Sequence[str], model_id: str) -> Flow:
     """Work out what crosses the cuts of a model.
 
     Args:
         seen: Of the model.
-        num_blocks: How many blocks it has.
+        paths: Of its blocks.
         model_id: For messages.
 
     Returns:
@@ -80,14 +82,15 @@ def find_flow(seen: Observation, num_blocks: int, model_id: str) -> Flow:
     if seen.nested:
         msg = f"the blocks of {model_id} call one another"
         raise ModelError(msg)
-    order = _order(seen.calls, num_blocks)
+    order = _order(seen.calls, len(paths))
     calls = tuple(order.index(call.block) + 1 for call in seen.calls)
-    hidden = [_hidden(seen.calls, number, model_id) for number in range(len(calls))]
-    paths = {argument.path for argument in hidden}
-    if len(paths) > 1:
-        msg = f"the blocks of {model_id} take their hidden state in {len(paths)} ways"
+    named = [f"{paths[call.block]} of {model_id}" for call in seen.calls]
+    hidden = [_hidden(seen.calls, n, name) for n, name in enumerate(named)]
+    taken = {argument.path for argument in hidden}
+    if len(taken) > 1:
+        msg = f"the blocks of {model_id} take their hidden state in {len(taken)} ways"
         raise ModelError(msg)
-    index, length = _output_place(seen.calls, hidden, model_id)
+    index, length = _output_place(seen.calls, hidden, paths, model_id)
     last = seen.calls[-1].output
     left = last if index is None else last[index]
     # The head is handed the hidden state through the last block.
@@ -110,7 +113,10 @@ def find_flow(seen: Observation, num_blocks: int, model_id: str) -> Flow:
             replays=replays,
             in_place=seen.rereads,
         ),
-        uncuttable=tuple(_uncuttable(missing, calls, num_blocks)),
+        uncuttable=tuple(_uncuttable(missing, calls, len(paths))),
+        branches=tuple(
+            n for n, x in enumerate(hidden) if n and max(x.segments, default=0) < n
+        ),
     )
 
 
@@ -124,26 +130,28 @@ def _order(calls: Sequence[Call], num_blocks: int) -> tuple[int, ...]:
     return tuple(block for _, _, block in sorted(keys))
 
 
-def _hidden(calls: Sequence[Call], number: int, model_id: str) -> Argument:
+def _hidden(calls: Sequence[Call], number: int, name: str) -> Argument:
     """The argument of a call that holds what the call before it left."""
-    found = [
-        x
-        for x in calls[number].arguments
-        if x.segments and x.tensor.is_floating_point()
-    ]
+    given = calls[number].arguments
+    if not number and given and not any(x.segments for x in given):
+        return given[0]  # nothing comes before it
+    found = [x for x in given if x.segments and x.tensor.is_floating_point()]
     newest = [x for x in found if max(x.segments) == number]
     if not found:
-        msg = f"block {calls[number].block} of {model_id} is handed no hidden state"
+        msg = f"{name} is handed nothing that a layer before it left: no chain"
         raise ModelError(msg)
     if number and not any(x.tensor.requires_grad for x in found):
-        msg = f"the blocks of {model_id} run inside a backward pass of its own"
+        msg = f"{name} runs inside a backward pass of its own"
         raise ModelError(msg)
     named = [x for x in newest or found if x.path == ("hidden_states",)]
     return (named or newest or found)[0]
 
 
 def _output_place(
-    calls: Sequence[Call], hidden: Sequence[Argument], model_id: str
+    calls: Sequence[Call],
+    hidden: Sequence[Argument],
+    paths: Sequence[str],
+    model_id: str,
 ) -> tuple[int | None, int]:
     """Where a block's output holds the hidden state."""
     places: set[tuple[int | None, int]] = set()
@@ -161,7 +169,7 @@ def _output_place(
             if isinstance(x, torch.Tensor) and x.shape == hidden[number].tensor.shape
         ]
         if not same:
-            msg = f"block {call.block} of {model_id} returns no hidden state"
+            msg = f"{paths[call.block]} of {model_id} returns no hidden state"
             raise ModelError(msg)
         places.add((same[0], len(outputs)))
     if len(places) > 1:

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from planner.chain.crossing import Crossing, Handover
+from planner.chain.crossing import Crossing, Handover, widened
 from planner.chain.flow import Flow, Uncuttable, find_flow
+from planner.chain.own_module import computes_loss
 from planner.chain.source import ModelSource
 from planner.chain.watched import WATCHED_SHAPE, Watched, watch_model
 from planner.errors import ModelError
@@ -72,6 +73,10 @@ class Chain:
             run again.
         adds_loss: Whether the model adds something to the cross-entropy, such as a
             balance loss.
+        computes_loss: Whether a user's module brings its own loss, the mean of its
+            rows.
+        num_before: Layers before the blocks, an embedding or none.
+        num_after: Layers behind the blocks, a head or none.
     """
 
     architecture: str
@@ -86,10 +91,18 @@ class Chain:
     uncuttable: tuple[Uncuttable, ...]
     finished: tuple[str, ...]
     adds_loss: bool = False
+    computes_loss: bool = False
+    num_before: int = 1
+    num_after: int = 1
 
     @property
     def blocks(self) -> tuple[Layer, ...]:
         """The layers between embedding and head."""
+        return self.layers[self.num_before : len(self.layers) - self.num_after]
+
+    @property
+    def inner(self) -> tuple[Layer, ...]:
+        """The layers that are handed a hidden state and hand one on."""
         return self.layers[1:-1]
 
     @property
@@ -102,6 +115,11 @@ class Chain:
         """Indices of the layers after which a cut is legal."""
         forbidden = {x.layer for x in self.uncuttable}
         return tuple(i for i in range(len(self.layers) - 1) if i not in forbidden)
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether the hidden state is everywhere alike."""
+        return len(set(self.handover.hidden)) == 1
 
     def check_cut(self, first: int) -> None:
         """Refuse a stage that begins where there is no cut.
@@ -197,9 +215,9 @@ def find_chain(
     """
     watched = watch_model(source, attention=attention, shape=shape)
     model, seen = watched.model, watched.seen
-    flow = find_flow(seen, len(watched.blocks), source.id)
+    flow = find_flow(seen, watched.paths, source.id)
     homes = _homes(watched, flow)
-    paths = [f"{watched.prefix}.{block}" for block in flow.order]
+    paths = [watched.paths[block] for block in flow.order]
     layers: tuple[Layer, ...] = (
         _outer_layer(model, EMBEDDING, homes.get(0, ())),
         *(
@@ -210,20 +228,88 @@ def find_chain(
     )
     tied = _tied_names(model, layers)
     layers = tuple(_count_tied(model, layer, tied) for layer in layers)
-    return Chain(
+    config = getattr(model, "config", None)
+    chain = Chain(
         architecture=type(model).__name__,
-        attention=str(getattr(model.config, "_attn_implementation", attention)),
+        attention=str(getattr(config, "_attn_implementation", attention)),
         layers=layers,
         ties=_tied_layers(layers, tied),
         tied=tied,
-        handover=flow.handover,
-        dtype=next(model.parameters()).dtype,
+        handover=widened(flow.handover, watched.sizes),
+        dtype=watched.dtype,
         num_parameters=sum(p.numel() for p in model.parameters()),
         calls=flow.calls,
         uncuttable=flow.uncuttable,
         finished=tuple(seen.finished),
         adds_loss=seen.adds_loss,
+        computes_loss=source.factory is not None and computes_loss(model),
     )
+    if source.factory is None:
+        return chain
+    _check_is_chain(chain, flow, source.id)
+    return _without_empty_ends(chain, source.id)
+
+
+def _check_is_chain(chain: Chain, flow: Flow, model_id: str) -> None:
+    """Refuse a user's module that branches, and say where."""
+    called = [chain.layers[layer].name for layer in chain.calls]
+    for number in flow.branches:
+        msg = (
+            f"{model_id} is no chain: it branches at {called[number]}, which is not "
+            f"handed what {called[number - 1]} left"
+        )
+        raise ModelError(msg)
+    for found in chain.handover.collected:
+        msg = (
+            f"{model_id} is no chain: it branches behind {called[found.call]}; what "
+            f"{found.source[0]} returned goes past the layers that follow"
+        )
+        raise ModelError(msg)
+
+
+def _without_empty_ends(chain: Chain, model_id: str) -> Chain:
+    """Only children of the module are layers if nothing else has parameters."""
+    before = int(bool(chain.layers[0].parameters))
+    after = int(bool(chain.layers[-1].parameters))
+    last = len(chain.layers) - 1
+    shift = 1 - before
+    layers = [_with_shape(chain, index) for index in range(len(chain.layers))]
+    layers = layers[shift : last + after]
+    # At the ends a layer has no gradient to hand back, or computes the loss.
+    for index, place in ((0, "first"), (-1, "last")):
+        alike = f"{place}\n{layers[index].fingerprint}"
+        layers[index] = replace(layers[index], fingerprint=alike)
+    found = replace(
+        chain,
+        layers=tuple(layers),
+        calls=tuple(called - shift for called in chain.calls),
+        uncuttable=tuple(
+            Uncuttable(layer=x.layer - shift, why=x.why)
+            for x in chain.uncuttable
+            if shift <= x.layer < last + after - 1
+        ),
+        num_before=before,
+        num_after=after,
+    )
+    if not found.cuts and len(found.layers) > 1:
+        before_name, after_name = found.names[found.uncuttable[0].layer :][:2]
+        msg = (
+            f"{model_id} is no chain: between {before_name} and {after_name}, "
+            f"{found.uncuttable[0].why}"
+        )
+        raise ModelError(msg)
+    return found
+
+
+def _with_shape(chain: Chain, index: int) -> Layer:
+    """A layer that costs the same only for inputs of the same shape."""
+    layer = chain.layers[index]
+    shapes = [
+        chain.handover.hidden[number].shape
+        for number, called in enumerate(chain.calls)
+        if called == index
+    ]
+    return replace(layer, fingerprint=f"{layer.fingerprint}\n{shapes}")
 
 
 def _homes(watched: Watched, flow: Flow) -> dict[int, tuple[str, ...]]:
@@ -244,7 +330,7 @@ def _homes(watched: Watched, flow: Flow) -> dict[int, tuple[str, ...]]:
         homes.setdefault(layer, {})[use.name] = None
         layers_of.setdefault(id(tensors[use.name]), set()).add(layer)
         named.add(use.name)
-    inside = tuple(f"{watched.prefix}.{block}." for block in flow.order)
+    inside = tuple(f"{watched.paths[block]}." for block in flow.order)
     for name, parameter in tensors.items():
         if name not in named and not name.startswith(inside):
             layer = min(layers_of.get(id(parameter), {0}))

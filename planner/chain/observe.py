@@ -29,6 +29,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from planner.chain.even_counts import BINCOUNT, even_counts
 from planner.chain.nested import tensors_in, without_tensors
 from planner.chain.observation import (
     Argument,
@@ -133,7 +134,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             output = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
-            output = _guess(func, args)
+            output = _guess(func, args, kwargs)
         if func.overloadpacket not in _SHAPE_ONLY:
             inputs, outputs = _keys((args, kwargs)), _tensors(output)
             if not func._schema.is_mutable:  # a view is what it shows
@@ -306,8 +307,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return hook
 
 
-def _guess(func: Any, args: Any) -> Any:
+def _guess(func: Any, args: Any, kwargs: Any) -> Any:
     """What an operation on values gives where there are no values."""
+    if func is BINCOUNT:
+        counts = even_counts(*args, **kwargs)
+        if counts is not None:
+            return counts
     if func is _aten._local_scalar_dense.default:
         return _zero_of(args[0].dtype)
     if func is _aten.equal.default:

@@ -131,10 +131,14 @@ def run_unsplit(
     torch.manual_seed(seed)
     given = {k: v for k, v in inputs.items() if k != "labels"}
     labels = {"labels": inputs["labels"]} if chain.adds_loss else {}
+    if chain.computes_loss:
+        labels = {k: v for k, v in inputs.items() if k == "labels"}
     output = model(**given, **labels, use_cache=False)
     # What a model adds is known to itself alone: then its own mean is the reference.
-    mean = loss_of(output) if chain.adds_loss else None
-    if mean is None:
+    mean = loss_of(output) if labels or chain.computes_loss else None
+    if chain.computes_loss and mean is not None:
+        loss = mean * len(next(iter(given.values())))
+    elif mean is None:
         loss = summed_loss(logits_of(output), inputs["labels"])
     else:
         loss = mean * num_targets(inputs["labels"])

@@ -48,6 +48,9 @@ def build_skeleton(
     Raises:
         ModelError: transformers cannot build it.
     """
+    if source.factory is not None:
+        # What the factory makes are the weights, too.
+        return build_model(source, dtype=dtype, attention=attention)
     handle = register_module_parameter_registration_hook(_large_to_meta)  # type: ignore[arg-type]
     try:
         with _EmptyOnMeta():

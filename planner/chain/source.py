@@ -5,7 +5,7 @@ Only configuration and small files are read here; weights are `weights`' work.
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,15 @@ from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
 from planner.chain.hub import hub_is_reachable
+from planner.chain.missing_import import import_advice
+from planner.chain.own_module import (
+    computes_loss,
+    describe_module,
+    import_factory,
+    is_factory_name,
+    make_module,
+    sample_rows,
+)
 from planner.errors import ModelError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -38,16 +47,20 @@ class ModelSource:
     """A model that can be built: its configuration and how to read it.
 
     Attributes:
-        id: Hub id or folder, as the user gave it.
+        id: Hub id, folder or `package.module:factory`, as the user gave it.
         config: The configuration of transformers.
         revision: Commit or branch of the hub, if any.
         trust_remote_code: Whether the model's own code may run.
+        factory: Makes a module of the user's own; None for a model of transformers.
+        rows: The inputs that such a module brings, by name; None for token ids.
     """
 
     id: str
     config: Any
     revision: str | None = None
     trust_remote_code: bool = False
+    factory: Callable[[], Any] | None = None
+    rows: Mapping[str, torch.Tensor] | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -92,6 +105,8 @@ def open_source(
         ModelError: There is no such model, it is not a causal language model, or
             it needs its own code and that is not allowed.
     """
+    if is_factory_name(model_id):
+        return _open_own(model_id)
     path = Path(model_id)
     if path.is_dir() and not (path / "config.json").is_file():
         msg = f"{model_id} is not a model folder: it has no config.json"
@@ -117,6 +132,28 @@ def open_source(
     )
 
 
+def _open_own(model_id: str) -> ModelSource:
+    factory = import_factory(model_id)
+    module = make_module(model_id, factory, torch.float32)
+    config = describe_module(module)
+    rows = sample_rows(module, model_id)
+    if rows is not None and "input_ids" in rows and not computes_loss(module):
+        rows = None  # any token ids do
+    if rows is None and not config.vocab_size:
+        msg = (
+            f"the module of {model_id} has no embedding, so it takes no token ids; "
+            "give it a method sample_inputs() that returns its inputs"
+        )
+        raise ModelError(msg)
+    if rows is not None and not computes_loss(module):
+        msg = (
+            f"the module of {model_id} is not trained on tokens; give it a method "
+            "loss(output, labels) that returns the mean of the rows"
+        )
+        raise ModelError(msg)
+    return ModelSource(id=model_id, config=config, factory=factory, rows=rows)
+
+
 def build_model(
     source: ModelSource, *, dtype: torch.dtype, attention: str
 ) -> torch.nn.Module:
@@ -134,6 +171,8 @@ def build_model(
     Raises:
         ModelError: transformers cannot build it.
     """
+    if source.factory is not None:
+        return make_module(source.id, source.factory, dtype)
     try:
         model: torch.nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             copy.deepcopy(source.config),  # it is written to
@@ -143,13 +182,27 @@ def build_model(
         )
     except _REFUSALS as error:
         msg = f"transformers cannot build {source.id}: {_one_line(error)}"
+        if isinstance(error, ImportError):
+            msg = import_advice(source.id, error)
         if "attn_implementation" in str(error):
             msg = (
                 f"{source.id} has no attention '{attention}' in transformers; "
                 "let it choose with --attention auto"
             )
         raise ModelError(msg) from error
+    _recompute_nothing(model)
     return model.train()
+
+
+def _recompute_nothing(model: torch.nn.Module) -> None:
+    """Undo a recompute that the model's code or configuration asks for.
+
+    What is recomputed is the plan's choice, and the old way of doing it
+    (re-entrant) breaks on every stage but the first.
+    """
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False) is True:
+            module.gradient_checkpointing = False  # type: ignore[assignment]
 
 
 def open_tokenizer(source: ModelSource) -> Any | None:
@@ -182,6 +235,8 @@ def find_file(source: ModelSource, name: str) -> Path | None:
         Its local path, or None if the model has no such file.
     """
     folder = source.folder
+    if source.factory is not None:
+        return None
     if folder is not None:
         return folder / name if (folder / name).is_file() else None
     try:
@@ -217,6 +272,8 @@ def _check_it_can_be_built(model_id: str, config: Any, trust_remote_code: bool) 
 
 
 def _why_no_config(model_id: str, error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return import_advice(model_id, error)
     if "trust_remote_code" in str(error):
         return (
             f"{model_id} brings its own code; read it, then allow it with "

@@ -80,7 +80,7 @@ class StageModule(torch.nn.Module):
         self._num_calls = 0
         self._device = torch.device("cpu")
         self.loose: frozenset[str] = frozenset()
-        if not self.is_first:
+        if not self.is_first and chain.num_before:
             self._skip_embedding()
         self._collection = Collection(model, chain, self._enter, self._leave)
         self._cut_blocks(first, last)
@@ -91,9 +91,8 @@ class StageModule(torch.nn.Module):
     def forward(
         self,
         *hidden: torch.Tensor,
-        input_ids: torch.Tensor,
         labels: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
+        **inputs: torch.Tensor | None,
     ) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Run the stage's layers on one microbatch.
 
@@ -101,24 +100,23 @@ class StageModule(torch.nn.Module):
             *hidden: On all stages but the first, the output of the stage before:
                 the hidden state (batch, seq_len, hidden) and, in most models
                 nothing, what else crosses the cut.
-            input_ids: Token ids, shape (batch, seq_len).
             labels: Target ids, shape (batch, seq_len), not shifted; -100 is
                 ignored. Used by the last stage only.
-            attention_mask: 1 for real tokens, shape (batch, seq_len); None if
-                there is no padding.
+            **inputs: `input_ids`, token ids, shape (batch, seq_len), and
+                `attention_mask`, 1 for real tokens, or None if there is no padding;
+                the arguments of a user's module as they are.
 
         Returns:
             The hidden state (batch, seq_len, hidden), in a tuple if something
             else crosses the cut too; on the last stage the sum of the losses of
             all target tokens, a scalar. What the model adds to its mean loss
-            counts once for every target token.
+            counts once for every target token. If it computes its loss itself, the
+            sum over the rows.
         """
-        self._begin(hidden, input_ids.device)
-        inputs: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
-        if attention_mask is not None:
-            inputs["attention_mask"] = attention_mask
+        given = {key: x for key, x in inputs.items() if x is not None}
+        self._begin(hidden, next(iter(given.values())).device)
         try:
-            return self._run(inputs, labels)
+            return self._run({**given, "use_cache": False}, labels)
         except _LeaveForward as left:
             return left.outputs if len(left.outputs) > 1 else left.outputs[0]
         finally:
@@ -141,6 +139,9 @@ class StageModule(torch.nn.Module):
 
     def _run(self, inputs: dict[str, Any], labels: torch.Tensor | None) -> torch.Tensor:
         """The model's forward; only the last stage comes to its end."""
+        if self.chain.computes_loss:
+            mean: torch.Tensor = self.model(**inputs, labels=labels).loss
+            return mean * len(next(iter(inputs.values())))
         if labels is None or not self.chain.adds_loss:
             logits = logits_of(self.model(**inputs))
             return logits if labels is None else summed_loss(logits, labels)
@@ -192,15 +193,26 @@ class StageModule(torch.nn.Module):
         calls = self.chain.calls
         if self.is_first and self.is_last:
             return
-        for index, layer in enumerate(self.chain.layers[1:-1], start=1):
+        for index, layer in enumerate(self.chain.layers):
+            if layer not in self.chain.blocks:
+                continue
             block = self.model.get_submodule(layer.name)
             if not first <= index <= last:
-                block.forward = partial(self._pass_on, layer.name)
+                block.forward = self._skipped(index, block)
             if index in calls:
                 block.register_forward_pre_hook(self._before_block, with_kwargs=True)
         if not self.is_last and self._leave == len(calls):
             block = self.model.get_submodule(self.chain.layers[calls[-1]].name)
             block.register_forward_hook(self._after_last_call)
+
+    def _skipped(self, index: int, block: torch.nn.Module) -> Any:
+        """What a block of another stage does."""
+        name = self.chain.layers[index].name
+        calls = self.chain.calls
+        is_handed_to_head = self._enter == len(calls) and index == calls[-1]
+        if self.chain.has_one_shape or is_handed_to_head:
+            return partial(self._pass_on, name)
+        return stand_in(block, lambda: self._device)
 
     def _before_block(self, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         """Hand in what was received, and take what is sent."""

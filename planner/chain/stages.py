@@ -8,7 +8,7 @@ from planner.chain.layers import Chain
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import DTYPES, ModelSource
 from planner.chain.stage_module import StageModule
-from planner.chain.weights import draw_weights, load_weights
+from planner.chain.weights import draw_weights, load_weights, settle_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,8 @@ def build_stage(
         chain: Its layers.
         recipe: Which part of it.
         device: Where the stage computes.
-        seed: Draw the parameters from this seed; None loads the checkpoint.
+        seed: Draw the parameters from this seed; None loads the checkpoint. Those
+            of a user's module stay as its factory made them.
         skeleton: The whole model if it has been built before; it is used up.
 
     Returns:
@@ -65,7 +66,9 @@ def build_stage(
         last=recipe.last,
         recompute=recipe.recompute,
     )
-    if seed is None:
+    if source.factory is not None:
+        settle_weights(stage, device)
+    elif seed is None:
         load_weights(stage, source, device)
     else:
         draw_weights(stage, device, seed=seed)

@@ -1,30 +1,37 @@
 """A model that has been watched once, on fake tensors where that is possible.
 
 Fake tensors have shapes but no values, so a model of any size runs without memory.
-Some models look at values while they run; a small one is then run for real.
+Some models look at values while they run: a small one is then run for real, and in
+place of a large one a narrow copy with as many layers.
 """
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from planner.chain.inputs import make_rows
 from planner.chain.loss import NoCrossEntropy, logits_of, loss_of
 from planner.chain.observation import Observation
 from planner.chain.observe import observe
+from planner.chain.own_module import computes_loss, layers_of
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import ModelSource, build_model
+from planner.chain.tiny import shrink_config
+from planner.chain.tiny.rules import HIDDEN
 from planner.errors import ModelError
 
 # Batch and sequence of the run: numbers that no other dimension is likely to have.
 WATCHED_SHAPE = (3, 17)
 # What models take that are made for lengths of a certain kind.
 _OTHER_SHAPE = (1, 16)
+
+_CPU = torch.device("cpu")
 
 # Models up to this size are run for real if fake tensors do not do.
 _SMALL = 2**27
@@ -36,15 +43,19 @@ class Watched:
 
     Attributes:
         model: Its parameters have no values.
-        prefix: Path of the list of blocks.
-        blocks: The list.
+        paths: Of the blocks.
+        blocks: The blocks themselves.
         seen: What happened.
+        dtype: Of the parameters of the model that ran.
+        sizes: If that was a narrow copy: its dimensions and those of the model.
     """
 
     model: torch.nn.Module
-    prefix: str
+    paths: tuple[str, ...]
     blocks: tuple[torch.nn.Module, ...]
     seen: Observation
+    dtype: torch.dtype
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
 
 def watch_model(
@@ -68,18 +79,23 @@ def watch_model(
     shapes = (shape, _OTHER_SHAPE) if shape == WATCHED_SHAPE else (shape,)
     failures: list[Exception] = []
     # With labels if possible: a model may add something to its loss.
-    for with_labels, is_real in product((True, False), (False, True)[: 1 + is_small]):
+    for with_labels, is_real in product((True, False), (False, True)):
+        try:
+            if is_real and not is_small:
+                return _watch_narrow(source, fake.model, attention, shape, with_labels)
+        except Exception as error:  # whatever a model's code may raise
+            failures.append(error)
+            continue
         subject = _real_model(source, attention) if is_real else fake
         for tried in shapes:
             try:
                 with _quiet_fakes():
-                    return _watch(subject, source.id, tried, with_labels)
+                    return _watch(subject, source, tried, with_labels)
             except ModelError:
                 raise
             except Exception as error:  # whatever a model's code may raise
                 failures.append(error)
-    what = "does not run from token ids alone" if is_small else "looks at values"
-    msg = f"{source.id} {what}: {_line(failures[-1])}"
+    msg = f"{source.id} does not run from token ids alone: {_line(failures[-1])}"
     raise ModelError(msg) from failures[-1]
 
 
@@ -89,27 +105,57 @@ class _Subject:
 
     Attributes:
         model: The model.
+        dtype: Of its parameters.
         token: What the token ids are filled with.
         mode: In which it runs.
     """
 
     model: torch.nn.Module
+    dtype: torch.dtype
     token: int
     mode: contextlib.AbstractContextManager[object]
 
 
 def _fake_model(source: ModelSource, attention: str) -> _Subject:
     # Fake grouped matrix products, which experts use, exist in bfloat16 only.
-    model = build_skeleton(source, dtype=torch.bfloat16, attention=attention)
+    dtype = torch.bfloat16 if source.factory is None else torch.float32
+    model = build_skeleton(source, dtype=dtype, attention=attention)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         _make_fake(model)
-    return _Subject(model=model, token=0, mode=mode)
+    return _Subject(model=model, dtype=dtype, token=0, mode=mode)
 
 
 def _real_model(source: ModelSource, attention: str) -> _Subject:
-    model = build_model(source, dtype=torch.float32, attention=attention)
-    return _Subject(model=model, token=5, mode=contextlib.nullcontext())
+    dtype, mode = torch.float32, contextlib.nullcontext()
+    model = build_model(source, dtype=dtype, attention=attention)
+    return _Subject(model=model, dtype=dtype, token=5, mode=mode)
+
+
+def _watch_narrow(
+    source: ModelSource,
+    model: torch.nn.Module,
+    attention: str,
+    shape: tuple[int, int],
+    with_labels: bool,
+) -> Watched:
+    """Watch a narrow copy run for real in place of a model that is too large.
+
+    All names and all that flows are the same; only the widths differ.
+    """
+    narrow = replace(source, config=shrink_config(source.config, only_widths=True))
+    subject = _real_model(narrow, attention)
+    watched = _watch(subject, narrow, WATCHED_SHAPE, with_labels)
+    (rows, tokens), (few_rows, few_tokens) = shape, WATCHED_SHAPE
+    width = source.config.get_text_config(decoder=True).hidden_size
+    sizes = {
+        few_rows: rows,
+        few_tokens: tokens,
+        few_rows * few_tokens: rows * tokens,
+        HIDDEN: width,
+    }
+    blocks = tuple(model.get_submodule(path) for path in watched.paths)
+    return replace(watched, model=model, blocks=blocks, sizes=sizes)
 
 
 @contextlib.contextmanager
@@ -145,38 +191,42 @@ def _make_fake(model: torch.nn.Module) -> None:
 
 
 def _watch(
-    subject: _Subject, model_id: str, shape: tuple[int, int], with_labels: bool
+    subject: _Subject, source: ModelSource, shape: tuple[int, int], with_labels: bool
 ) -> Watched:
     """Watch a run with the largest list of blocks that takes part in it."""
     model = subject.model
-    lists = _lists_of_blocks(model)
+    lists = _lists_of_blocks(model) if source.factory is None else [layers_of(model)]
     if not lists:
-        msg = f"{model_id} has no list of blocks to cut between"
+        msg = f"{source.id} has no list of blocks to cut between"
         raise ModelError(msg)
     found = []
-    for prefix, blocks in lists:
-        named = [(f"{prefix}.{i}", block) for i, block in enumerate(blocks)]
+    for named in lists:
         with subject.mode:
-            ids = torch.full(shape, subject.token)
-            seen = observe(model, named, partial(_run, model, ids, with_labels))
-        watched = Watched(model=model, prefix=prefix, blocks=tuple(blocks), seen=seen)
+            rows = make_rows(
+                source, shape, dtype=subject.dtype, device=_CPU, token=subject.token
+            )
+            seen = observe(model, named, partial(_run, model, rows, with_labels))
+        paths, blocks = zip(*named, strict=True)
+        watched = Watched(
+            model=model, paths=paths, blocks=blocks, seen=seen, dtype=subject.dtype
+        )
         if _is_trained(seen):
             return watched
         if seen.calls:
             found.append(watched)
     if not found:
-        msg = f"{model_id} calls none of its lists of modules"
+        msg = f"{source.id} calls none of its lists of modules"
         raise ModelError(msg)
     return found[0]
 
 
 def _run(
-    model: torch.nn.Module, input_ids: torch.Tensor, with_labels: bool
+    model: torch.nn.Module, rows: Mapping[str, torch.Tensor], with_labels: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One forward; returns the logits and what the model adds to its loss."""
-    labels = {"labels": input_ids} if with_labels else {}
-    with NoCrossEntropy():
-        output = model(input_ids=input_ids, use_cache=False, **labels)
+    given = {k: x for k, x in rows.items() if with_labels or k != "labels"}
+    with contextlib.nullcontext() if computes_loss(model) else NoCrossEntropy():
+        output = model(**given, use_cache=False)
     return logits_of(output), loss_of(output) if with_labels else None
 
 
@@ -187,8 +237,8 @@ def _is_trained(seen: Observation) -> bool:
 
 def _lists_of_blocks(
     model: torch.nn.Module,
-) -> Sequence[tuple[str, Sequence[torch.nn.Module]]]:
-    """The outermost module lists with their paths, the largest first."""
+) -> Sequence[Sequence[tuple[str, torch.nn.Module]]]:
+    """The outermost module lists, as paths and modules, the largest first."""
     found: dict[str, torch.nn.ModuleList] = {}
     for name, module in model.named_modules():
         inside = any(name.startswith(f"{outer}.") for outer in found)
@@ -198,4 +248,7 @@ def _lists_of_blocks(
         name: sum(p.numel() for p in blocks.parameters())
         for name, blocks in found.items()
     }
-    return [(name, list(found[name])) for name in sorted(size, key=size.get)[::-1]]  # type: ignore[arg-type]
+    return [
+        [(f"{name}.{i}", block) for i, block in enumerate(found[name])]
+        for name in sorted(size, key=size.__getitem__)[::-1]
+    ]

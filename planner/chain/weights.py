@@ -15,20 +15,15 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from planner.chain.layers import Layer
+from planner.chain.layers import Chain, Layer
 from planner.chain.source import ModelSource, find_file
 from planner.chain.stage_module import StageModule
+from planner.chain.stored_names import as_stored, assign, renamer
 from planner.errors import ModelError
-
-try:
-    from transformers import core_model_loading as conversion  # transformers 5
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.modeling_utils import LoadStateDictConfig
-except ImportError:  # transformers 4 stores every parameter under its own name
-    conversion = None  # type: ignore[assignment]
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_NAMED = 8  # missing parameters that a message lists
 
 
 def has_weights(source: ModelSource) -> bool:
@@ -62,15 +57,17 @@ def load_weights(stage: StageModule, source: ModelSource, device: torch.device) 
     except SafetensorError as error:
         msg = f"the weights of {source.id} are damaged ({error}); fetch them again"
         raise ModelError(msg) from error
-    _settle(stage, device)
+    settle_weights(stage, device)
     for name, parameter in stage.owned_parameters().items():
         parameter.requires_grad_(learned[name])
     missing = [n for n, p in stage.owned_parameters().items() if p.is_meta]
     if missing:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         msg = (
             f"the checkpoint of {source.id} does not hold {len(missing)} parameters "
-            f"that the model needs, such as {missing[0]}; it was made for another "
-            "architecture, or train from random weights with --init random"
+            f"that the model needs, such as {', '.join(missing[:_NAMED])}{more}; it "
+            "was made for another architecture, or train from random weights with "
+            "--init random"
         )
         raise ModelError(msg)
 
@@ -94,7 +91,7 @@ def _read(stage: StageModule, files: dict[str, Path]) -> None:
             if path not in handles:
                 handles[path] = opened.enter_context(safe_open(path, framework="pt"))
             state[key] = handles[path].get_slice(key)
-        _assign(stage, state)
+        assign(stage.model, state)
 
 
 def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None:
@@ -116,7 +113,7 @@ def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed * 1_000_003 + zlib.crc32(path.encode()))
             _initializer(model, path)(model.get_submodule(path))
-    _settle(stage, device)
+    settle_weights(stage, device)
 
 
 def _initializer(model: torch.nn.Module, path: str) -> Any:
@@ -164,10 +161,14 @@ def _fill_empty(module: torch.nn.Module) -> None:
             setattr(module, name, torch.nn.Parameter(real, requires_grad=learned))
 
 
-def _settle(stage: StageModule, device: torch.device) -> None:
+def settle_weights(stage: StageModule, device: torch.device) -> None:
     """Move the stage's tensors to the device, all other parameters to meta.
 
     Aliases of a tied parameter that the stage holds become one parameter.
+
+    Args:
+        stage: The stage; its parameters are real.
+        device: Where they go.
     """
     model = stage.model
     owned = {name for layer in stage.layers for name in layer.parameters}
@@ -245,38 +246,8 @@ def _wanted_keys(stage: StageModule, files: dict[str, Path]) -> list[str]:
         aliases = tied.get(name, (name,))
         return name.startswith(blocks) or any(alias in owned for alias in aliases)
 
-    rename = _renamer(stage.model)
+    rename = renamer(stage.model)
     return [key for key in files if wanted(rename(key))]
-
-
-def _renamer(model: Any) -> Any:
-    """From a key of the checkpoint to a parameter name of the model."""
-    prefix = model.base_model_prefix
-    known = model.state_dict()
-    if conversion is None:
-        return lambda key: key if key in known else f"{prefix}.{key}"
-    mapping = get_model_conversion_mapping(model)
-    renamings = [x for x in mapping if isinstance(x, conversion.WeightRenaming)]
-    converters = [x for x in mapping if isinstance(x, conversion.WeightConverter)]
-    return lambda key: conversion.rename_source_key(
-        key, renamings, converters, prefix, known
-    )[0]
-
-
-def _assign(stage: StageModule, state: dict[str, Any]) -> None:
-    """Put tensors of the checkpoint into the model under its own names."""
-    model: Any = stage.model
-    if conversion is not None:
-        mapping: Any = get_model_conversion_mapping(model)
-        config = LoadStateDictConfig(weight_mapping=mapping, device_map={"": "cpu"})
-        conversion.convert_and_load_state_dict_in_model(model, state, config)
-        return
-    rename = _renamer(model)
-    for key, tensor in state.items():
-        name = rename(key)
-        like = model.state_dict()[name]
-        value = torch.nn.Parameter(tensor[...].to(like.dtype))
-        _set_parameter(model, name, value)
 
 
 def saved_tensors(stage: StageModule, owned: set[int]) -> dict[str, torch.Tensor]:
@@ -290,26 +261,34 @@ def saved_tensors(stage: StageModule, owned: set[int]) -> dict[str, torch.Tensor
     Returns:
         Name in the checkpoint to tensor on the CPU.
     """
-    model: Any = stage.model
     state = {
         name: parameter.detach()
         for name, parameter in stage.owned_parameters().items()
         if id(parameter) in owned
     }
     state |= _persistent_buffers(stage)
-    if conversion is not None:
-        state = conversion.revert_weight_conversion(model, state)
-    return {name: tensor.contiguous().cpu() for name, tensor in state.items()}
+    stored = as_stored(stage.model, state)
+    return {name: tensor.contiguous().cpu() for name, tensor in stored.items()}
 
 
 def _persistent_buffers(stage: StageModule) -> dict[str, torch.Tensor]:
+    """Of the stage's layers; those of no layer belong to the first stage."""
     saved = stage.model.state_dict()
-    found = {}
-    for layer in stage.layers:
+    buffers = {n: b for n, b in stage.model.named_buffers() if n in saved}
+    homes = {name: _home(stage.chain, name) for name in buffers}
+    names = {layer.name for layer in stage.layers}
+    return {
+        name: buffer
+        for name, buffer in buffers.items()
+        if homes[name] in names or (homes[name] is None and stage.is_first)
+    }
+
+
+def _home(chain: Chain, name: str) -> str | None:
+    """The layer that a buffer belongs to, by the module that holds it."""
+    path = name.rpartition(".")[0]
+    for layer in chain.layers:
         for root in layer.modules:
-            for path, module in _named_modules(stage.model, layer, root):
-                for leaf, buffer in module.named_buffers(recurse=False):
-                    name = ".".join(x for x in (root, path, leaf) if x)
-                    if name in saved:
-                        found[name] = buffer
-    return found
+            if path == root or (layer.name == root and path.startswith(f"{root}.")):
+                return layer.name
+    return None

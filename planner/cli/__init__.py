@@ -7,6 +7,7 @@ Heavy libraries are imported inside the commands that need them, so that
 import click
 
 from planner import __version__
+from planner.cli.check_command import check
 from planner.cli.failure import PlannerGroup
 from planner.cli.profile_command import profile
 from planner.cli.run_command import run
@@ -20,9 +21,10 @@ def main() -> None:
     """Train a Hugging Face model that does not fit on one card.
 
     profile says what each layer costs, solve cuts the model into one stage a
-    card, run trains it, report draws it. Try demo first.
+    card, run trains it, report draws it; check tries whether a model can be cut.
+    Try demo first.
     """
 
 
-for command in (profile, solve, run, report, cards, demo):
+for command in (profile, solve, run, report, check, cards, demo):
     main.add_command(command)

@@ -15,6 +15,20 @@ as_json = click.option(
     help="Print the answer as JSON, alone on stdout.",
 )
 
+attention = click.option(
+    "--attention",
+    metavar="auto|sdpa|eager|...",
+    default="auto",
+    show_default=True,
+    help="Attention of transformers; auto lets it choose for the model.",
+)
+
+revision = click.option("--revision", help="Branch, tag or commit of the hub.")
+
+trust_remote_code = click.option(
+    "--trust-remote-code", is_flag=True, help="Run code of the model."
+)
+
 
 def auto_or_integer(
     ctx: click.Context, param: click.Parameter, value: str

@@ -8,10 +8,13 @@ import click
 from planner.cli.parameters import (
     PATH,
     as_json,
+    attention,
     file_stem,
     integers,
+    revision,
     say_aside,
     speaker,
+    trust_remote_code,
 )
 
 
@@ -43,15 +46,9 @@ from planner.cli.parameters import (
     show_default=True,
     help="Sequences of a microbatch; several let solve choose.",
 )
-@click.option(
-    "--attention",
-    metavar="auto|sdpa|eager|...",
-    default="auto",
-    show_default=True,
-    help="Attention of transformers; auto lets it choose for the model.",
-)
-@click.option("--revision", help="Branch, tag or commit of the hub.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code of the model.")
+@attention
+@revision
+@trust_remote_code
 @click.option(
     "-o",
     "--output",

@@ -40,6 +40,12 @@ from planner.cli.parameters import PATH, as_json, say_aside, speaker
     type=click.Choice(["pretrained", "random"]),
     help="Weights at the start.  [default: pretrained where there are any]",
 )
+@click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Try the cut on a small copy first, unless the type is known to be exact.",
+)
 @as_json
 def run(
     plan: Path,
@@ -55,6 +61,7 @@ def run(
     seed: int,
     output_dir: Path | None,
     init: Literal["pretrained", "random"] | None,
+    check: bool,
     as_json: bool,
 ) -> None:
     """Train as PLAN says, one process per stage."""
@@ -78,6 +85,7 @@ def run(
         shuffle=shuffle,
         seed=seed,
         init=init,
+        check=check,
     )
     what = load_plan(plan)
     if options.leads and (warning := check_profile(what)):
@@ -87,7 +95,7 @@ def run(
 
     from planner.runtime import run_plan  # torch; only when all else is right
 
-    record = run_plan(what, options)
+    record = run_plan(what, options, say=say_aside)
     if not options.leads:
         return
     if as_json:

@@ -11,9 +11,20 @@ from unittest import mock
 
 import torch
 import transformers
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+
+from planner.chain.even_counts import BINCOUNT, even_counts
+
+# What code raises that looks at the values of fake tensors, as experts do that
+# pick their rows one by one.
+NEED_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 
 
 @contextlib.contextmanager
@@ -24,12 +35,28 @@ def fake_tensors() -> Iterator[None]:
         Nothing.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, _AnyGroupedProduct(), _plain_masks():
+    with _plain_masks(), fake, _MoreOperators():
         yield
 
 
-class _AnyGroupedProduct(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Grouped matrix products of fp32, which fake tensors know in bfloat16 only."""
+@contextlib.contextmanager
+def real_tensors() -> Iterator[None]:
+    """Make new tensors real again inside `fake_tensors`.
+
+    Yields:
+        Nothing.
+    """
+    with unset_fake_temporarily(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # what looks at values costs what they say
+        yield
+
+
+class _MoreOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What experts need and fake tensors do not know.
+
+    Grouped matrix products of fp32 (they know them in bfloat16 only), and how many
+    rows each expert gets.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -38,6 +65,9 @@ class _AnyGroupedProduct(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is BINCOUNT:
+            counts = even_counts(*args, **kwargs)
+            return func(*args, **kwargs) if counts is None else counts
         if func is not torch.ops.aten._grouped_mm.default:
             return func(*args, **kwargs)
         given: torch.dtype = args[0].dtype
@@ -56,11 +86,13 @@ def _plain_masks() -> Iterator[None]:
     """Build no mask where a real run without padding does without one.
 
     transformers looks into position ids for packed sequences; it cannot look
-    into fake ones and then builds a mask to be sure.
+    into fake ones and then builds a mask to be sure. transformers 4 builds one for
+    real positions, too.
     """
     masking = getattr(transformers, "masking_utils", None)
     name = "find_packed_sequence_indices"
-    if masking is None or not hasattr(masking, name):
+    find_packed = getattr(masking, name, None)
+    if find_packed is None or find_packed(torch.arange(2)[None]) is not None:
         yield
         return
     with mock.patch.object(masking, name, _none_found):

@@ -4,7 +4,7 @@ A block is called with exactly the arguments that the model handed it; the
 embedding and the head are run as stages that hold nothing else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,9 @@ class LayerRun:
 
 
 def stage_run(
-    stage: StageModule, received: Sequence[torch.Tensor], ids: torch.Tensor
+    stage: StageModule,
+    received: Sequence[torch.Tensor],
+    rows: Mapping[str, torch.Tensor],
 ) -> LayerRun:
     """A whole stage as a layer run.
 
@@ -72,18 +74,19 @@ def stage_run(
         stage: The stage.
         received: Like the output of the stage before: the hidden state (batch,
             seq_len, hidden) and what else crosses the cut; empty for the first.
-        ids: Token ids, also used as labels, (batch, seq_len).
+        rows: Inputs of the model by name, such as `input_ids`, and `labels`.
 
     Returns:
         The run; its output is the hidden state, on the last stage the loss.
     """
-    labels = ids if stage.is_last else None
+    inputs = {k: x for k, x in rows.items() if k != "labels"}
+    labels = rows.get("labels") if stage.is_last else None
     leaves = tuple(x.detach().requires_grad_(x.is_floating_point()) for x in received)
     extras = leaves[1:]
 
     def forward(received: torch.Tensor | None) -> torch.Tensor:
         given = () if received is None else (received, *extras)
-        output = stage(*given, input_ids=ids, labels=labels)
+        output = stage(*given, **inputs, labels=labels)
         hidden: torch.Tensor = output[0] if isinstance(output, tuple) else output
         return hidden
 
@@ -91,7 +94,7 @@ def stage_run(
         forward=forward,
         leaf=leaves[0] if leaves else None,
         parameters=tuple(stage.owned_parameters().values()),
-        others=(ids, *stage.model.buffers()),
+        others=(*rows.values(), *stage.model.buffers()),
         extras=extras,
     )
 

@@ -17,6 +17,7 @@ import torch
 
 from planner.cards import Card, card_named
 from planner.chain.crossing import Crossing
+from planner.chain.inputs import make_rows
 from planner.chain.layers import Chain, Layer, find_chain
 from planner.chain.source import (
     DTYPES,
@@ -26,7 +27,7 @@ from planner.chain.source import (
 )
 from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import WishError
-from planner.measure.fake_tensors import fake_tensors
+from planner.measure.fake_tensors import NEED_VALUES, fake_tensors, real_tensors
 from planner.measure.flops import count_forward_flops
 from planner.measure.layer_memory import LayerMemory, measure_memory
 from planner.measure.layer_run import LayerRun, block_run, stage_run
@@ -127,6 +128,8 @@ def profile_model(
         model_id, revision=revision, trust_remote_code=trust_remote_code
     )
     _check_length(source, seq_len)
+    if source.rows is not None:
+        seq_len = 1  # a row of a user's module counts as one
     progress(f"reading {model_id}")
     shapes = [(size, seq_len) for size in microbatch_sizes]
     with quiet_transformers():
@@ -183,7 +186,7 @@ class _Visit:
     def layers(self) -> tuple[LayerProfile, ...]:
         found = []
         # Blocks first: they tell what a stage costs besides its layers.
-        order = [*self._chain.blocks, self._chain.layers[0], self._chain.layers[-1]]
+        order = [*self._chain.inner, self._chain.layers[0], self._chain.layers[-1]]
         for layer in order:
             if layer.fingerprint not in self._known:
                 alike = [x for x in order if x.fingerprint == layer.fingerprint]
@@ -191,7 +194,7 @@ class _Visit:
                     f"profiling {layer.name} ({len(alike)} x {layer.kind}), "
                     f"{self._shape[0]} x {self._shape[1]} tokens"
                 )
-                self._known[layer.fingerprint] = self._profile(layer)
+                self._known[layer.fingerprint] = self._profile_somehow(layer)
         for index, layer in enumerate(self._chain.layers):
             cost = self._known[layer.fingerprint]
             crossing = self._crossing(index)
@@ -210,10 +213,19 @@ class _Visit:
     def _crossing(self, last_layer: int) -> tuple[Crossing, ...]:
         return self._chain.crossing(last_layer, dtype=DTYPES[self._dtype])
 
+    def _profile_somehow(self, layer: Layer) -> LayerProfile:
+        """Profile a layer, with real tensors if fake ones do not do."""
+        try:
+            return self._profile(layer)
+        except NEED_VALUES:
+            self._progress(f"{layer.name} looks at values: running it on this CPU")
+            with real_tensors():
+                return self._profile(layer)
+
     def _profile(self, layer: Layer) -> LayerProfile:
         index = self._chain.layers.index(layer)
         num_calls = self._chain.calls.count(index)
-        is_block = layer in self._chain.blocks
+        is_block = layer in self._chain.inner
         if is_block and not num_calls:
             return LayerProfile(name=layer.name, kind=layer.kind)
         first = self._chain.entry_before(index)
@@ -225,13 +237,19 @@ class _Visit:
         )
         device = self._bench.device
         stage = build_stage(self._source, self._chain, recipe, device=device, seed=0)
-        ids = torch.randint(0, self._vocab_size, self._shape).to(device)
+        rows = make_rows(
+            self._source, self._shape, dtype=DTYPES[self._dtype], device=device
+        )
         received = [_random(x, device) for x in self._crossing(first - 1)]
-        whole = stage_run(stage, received, ids)
+        whole = stage_run(stage, received, rows)
         run = block_run(stage, whole) if is_block else whole
         times = self._bench.times(run, DTYPES[self._dtype])
-        if is_block and not self.optimizer_s:
-            self._time_surroundings(whole, run, times)
+        if not self.optimizer_s and run.parameters:
+            self._time_optimizer(run)
+            if is_block and self._bench.card is None:
+                # What the model does around every stage's layers.
+                stage_s = time_forward(whole, device)
+                self.overhead_s = max(0.0, stage_s - time_forward(run, device))
         if not is_block:
             times = times.without_forward_overhead(self.overhead_s)
         memory = measure_memory(run, granularity=self._bench.granularity)
@@ -243,21 +261,12 @@ class _Visit:
         cost = _layer_profile(layer, times, memory, recomputed, flops)
         return _times_calls(cost, num_calls) if is_block else cost
 
-    @property
-    def _vocab_size(self) -> int:
-        return int(self._source.config.get_text_config().vocab_size)
-
-    def _time_surroundings(
-        self, whole: LayerRun, run: LayerRun, times: LayerTimes
-    ) -> None:
-        """What a stage costs besides its layers, and the optimizer."""
+    def _time_optimizer(self, run: LayerRun) -> None:
         bench = self._bench
         if bench.card is not None:
             dtype = DTYPES[self._dtype]
             self.optimizer_s = optimizer_seconds(bench.card, dtype)
             return
-        stage_s = time_forward(whole, bench.device)
-        self.overhead_s = max(0.0, stage_s - time_forward(run, bench.device))
         self.optimizer_s = {
             name: time_optimizer(name, run, bench.device) for name in ("adamw", "sgd")
         }
@@ -358,7 +367,8 @@ def _describe_device(bench: Bench, visit: _Visit) -> ProfiledDevice:
 
 
 def _check_length(source: ModelSource, seq_len: int) -> None:
-    longest = getattr(source.config.get_text_config(), "max_position_embeddings", None)
+    config = source.config.get_text_config(decoder=True)
+    longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and seq_len > longest:
         msg = (
             f"{source.id} takes sequences of at most {longest} tokens, not {seq_len}; "

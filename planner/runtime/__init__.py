@@ -4,6 +4,8 @@
 imported here.
 """
 
+from collections.abc import Callable
+
 from planner.plan import Plan
 from planner.run_record import RunRecord
 from planner.runtime.options import RunOptions
@@ -11,12 +13,15 @@ from planner.runtime.options import RunOptions
 __all__ = ["RunOptions", "run_plan"]
 
 
-def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
+def run_plan(
+    plan: Plan, options: RunOptions, *, say: Callable[[str], None] = lambda line: None
+) -> RunRecord:
     """Train as a plan says; returns when all is saved.
 
     Args:
         plan: The plan.
         options: What the user chose besides.
+        say: Takes a line that the user should see.
 
     Returns:
         The record of the run, as in `run.json`.
@@ -26,4 +31,4 @@ def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
     """
     from planner.runtime.launch import run_plan as run
 
-    return run(plan, options)
+    return run(plan, options, say=say)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from planner.errors import DataError
+from planner.runtime.own_rows import OwnBatch, OwnRows
 from planner.runtime.packing import (
     IGNORED,
     Encode,
@@ -64,6 +65,18 @@ class Sequences:
             "attention_mask": self.attention_mask,
         }
 
+    def batch(self, rows: Tensor, global_batch_size: int) -> "Batch":
+        """The batch of a step.
+
+        Args:
+            rows: Which rows; (rows,) int64, at most as many as a step has.
+            global_batch_size: Rows of a step.
+
+        Returns:
+            The batch, filled up with rows without targets.
+        """
+        return _batch_of(self, rows, global_batch_size)
+
     def targets_per_row(self) -> Tensor:
         """How many tokens each row teaches; the first of a row never is a target.
 
@@ -88,6 +101,23 @@ class Batch:
     labels: Tensor
     attention_mask: Tensor
     num_target_tokens: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens, targets or not."""
+        return self.input_ids.numel()
+
+    def inputs(self, masked: bool) -> dict[str, Tensor]:
+        """What every stage is given.
+
+        Args:
+            masked: Whether the model is given the attention mask.
+
+        Returns:
+            Name to tensor; (global_batch_size, seq_len) int64.
+        """
+        given = {"input_ids": self.input_ids, "labels": self.labels}
+        return given | ({"attention_mask": self.attention_mask} if masked else {})
 
 
 def load_sequences(
@@ -172,13 +202,13 @@ def steps_per_epoch(num_rows: int, global_batch_size: int) -> int:
 
 
 def batches(
-    sequences: Sequences,
+    sequences: Sequences | OwnRows,
     *,
     global_batch_size: int,
     num_steps: int,
     shuffle: bool,
     seed: int,
-) -> Iterator[Batch]:
+) -> Iterator[Batch | OwnBatch]:
     """The batch of every step; the same on every rank that calls it.
 
     Args:
@@ -207,7 +237,7 @@ def batches(
                 "leave such sequences out or use a larger --global-batch-size"
             )
             raise DataError(msg)
-    return (_batch_of(sequences, rows, global_batch_size) for rows in steps)
+    return (sequences.batch(rows, global_batch_size) for rows in steps)
 
 
 def _rows_of_steps(
@@ -220,7 +250,7 @@ def _rows_of_steps(
     while num_left > 0:
         order = torch.randperm(num_rows, generator=generator) if shuffle else in_order
         for rows in torch.split(order, global_batch_size)[:num_left]:
-            yield rows
+            yield rows.clone()  # a view would keep the whole order
             num_left -= 1
 
 

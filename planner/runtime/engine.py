@@ -180,7 +180,7 @@ class Engine:
 
         Args:
             inputs: Keyword arguments of `StageModule.forward` for the whole step,
-                shape (global_batch_size, seq_len) each.
+                shape (global_batch_size, ...) each.
             num_target_tokens: Of the whole step.
 
         Returns:
@@ -191,7 +191,9 @@ class Engine:
         losses: list[torch.Tensor] = []
         run: Callable[..., Any] = self._schedule.step
         if self._is_last:
-            run(target=inputs["labels"], losses=losses, return_outputs=False, **inputs)
+            # The loss is computed by the stage itself; torch only asks for a target.
+            target = next(iter(inputs.values()))
+            run(target=target, losses=losses, return_outputs=False, **inputs)
             return float(torch.stack(losses).detach().sum())
         run(return_outputs=False, **inputs)
         return 0.0

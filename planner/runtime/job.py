@@ -4,6 +4,7 @@ The data is read and tokenised once, here; every process then reads the same
 rows from one file, so no two of them can disagree.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from planner import artifact
 from planner.chain.layers import find_chain
 from planner.chain.source import ModelSource, open_source, open_tokenizer
 from planner.chain.weights import has_weights
-from planner.errors import ModelError, RunError
+from planner.errors import DataError, ModelError, RunError
 from planner.plan import Plan
 from planner.plan_check import check_layers, check_schedule
+from planner.runtime.cut_check import check_before_training
 from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
 from planner.runtime.optimizer import check_optimizer
 from planner.runtime.options import RunOptions
+from planner.runtime.own_rows import OwnRows
+from planner.runtime.text_files import BUILTIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Job:
         num_steps: Optimizer steps in all.
         pretrained: Load the checkpoint rather than draw weights.
         sequences_path: The data, as safetensors.
+        has_own_rows: Whether they are what a user's module brings.
         work_dir: A folder for messages between the processes.
     """
 
@@ -42,6 +47,7 @@ class Job:
     pretrained: bool
     sequences_path: str
     work_dir: str
+    has_own_rows: bool = False
 
     def run_options(self) -> RunOptions:
         """The options as a value.
@@ -52,13 +58,15 @@ class Job:
         options = dict(self.options)
         return RunOptions(output_dir=Path(options.pop("output_dir")), **options)
 
-    def sequences(self) -> Sequences:
+    def sequences(self) -> Sequences | OwnRows:
         """Read the data that `prepare_job` wrote.
 
         Returns:
-            All rows, shape (rows, seq_len).
+            All rows, shape (rows, seq_len) for token ids.
         """
         tensors = load_file(self.sequences_path)
+        if self.has_own_rows:
+            return OwnRows(rows=tensors, source=self.plan.model.id)
         return Sequences(
             **tensors,
             has_padding=bool((tensors["attention_mask"] == 0).any()),
@@ -91,19 +99,26 @@ def load_job(path: Path) -> Job:
     return artifact.load(path, Job)
 
 
-def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
+def prepare_job(
+    plan: Plan,
+    options: RunOptions,
+    work_dir: Path,
+    say: Callable[[str], None] = lambda line: None,
+) -> Job:
     """Check a plan against the model, the machine and the data.
 
     Args:
         plan: The plan.
         options: What the user chose.
         work_dir: An empty folder for messages between the processes.
+        say: Takes a line that the user should see.
 
     Returns:
         The job, its data written.
 
     Raises:
-        ModelError: The model cannot be found or has no weights to load.
+        ModelError: The model cannot be found, has no weights to load, or does not
+            train the same when it is cut.
         ArtifactError: The plan's layers are not the model's, or its order cannot
             run.
         DataError: The data cannot be used.
@@ -118,6 +133,8 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
         chain.check_cut(stage.first_layer)
     check_schedule(plan)
     check_optimizer(plan.optimizer.name)
+    if options.check and (line := check_before_training(plan, source)):
+        say(line)
     pretrained = has_weights(source) if options.init is None else False
     if options.init == "pretrained":
         pretrained = True
@@ -127,14 +144,7 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
                 "weights with --init random"
             )
             raise ModelError(msg)
-    tokenizer = open_tokenizer(source)
-    sequences = load_sequences(
-        options.data,
-        seq_len=plan.seq_len,
-        vocab_size=source.config.get_text_config().vocab_size,
-        encode=None if tokenizer is None else _encoder(tokenizer),
-        eos_id=None if tokenizer is None else tokenizer.eos_token_id,
-    )
+    sequences = _load_rows(source, plan, options)
     path = work_dir / "sequences.safetensors"
     save_file(sequences.tensors(), path)
     per_epoch = steps_per_epoch(len(sequences), plan.global_batch_size)
@@ -144,7 +154,29 @@ def prepare_job(plan: Plan, options: RunOptions, work_dir: Path) -> Job:
         num_steps=options.num_steps(per_epoch),
         pretrained=pretrained,
         sequences_path=str(path),
+        has_own_rows=isinstance(sequences, OwnRows),
         work_dir=str(work_dir),
+    )
+
+
+def _load_rows(
+    source: ModelSource, plan: Plan, options: RunOptions
+) -> Sequences | OwnRows:
+    if source.rows is not None:
+        if options.data != BUILTIN:
+            msg = (
+                f"{source.id} trains on what its sample_inputs() returns; leave out "
+                f"--data {options.data}"
+            )
+            raise DataError(msg)
+        return OwnRows(rows=source.rows, source=source.id)
+    tokenizer = open_tokenizer(source)
+    return load_sequences(
+        options.data,
+        seq_len=plan.seq_len,
+        vocab_size=source.config.get_text_config(decoder=True).vocab_size,
+        encode=None if tokenizer is None else _encoder(tokenizer),
+        eos_id=None if tokenizer is None else tokenizer.eos_token_id,
     )
 
 

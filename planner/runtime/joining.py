@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from planner.runtime import worker
 from planner.runtime.data import Sequences
 from planner.runtime.job import Job, load_job, prepare_job
 from planner.runtime.options import RunOptions
+from planner.runtime.own_rows import OwnRows
 
 # Tokenising may take hours; if the first process dies, torchrun ends the others.
 _PATIENCE = timedelta(days=2)
@@ -33,12 +35,13 @@ _JOB, _NUM_READERS = "planner/job", "planner/num_readers"
 _FAILED = "failed"
 
 
-def join(plan: Plan, options: RunOptions) -> None:
+def join(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
     """Train one stage of a plan in this process; all processes call it together.
 
     Args:
         plan: The plan.
         options: What the user chose besides, the same in all processes.
+        say: Takes a line that the user should see, in the first process.
 
     Raises:
         PlannerError: The plan, the model, the data or the run directory cannot be
@@ -49,7 +52,7 @@ def join(plan: Plan, options: RunOptions) -> None:
     if rank == 0:
         try:
             check_world_size(plan, world_size)
-            prepared = _prepare(plan, options, store, world_size)
+            prepared = _prepare(plan, options, store, world_size, say)
         except PlannerError:
             store.set(_JOB, _FAILED)
             raise
@@ -77,15 +80,19 @@ def check_world_size(plan: Plan, world_size: int) -> None:
 
 
 def _prepare(
-    plan: Plan, options: RunOptions, store: Store, world_size: int
-) -> tuple[Job, Sequences]:
+    plan: Plan,
+    options: RunOptions,
+    store: Store,
+    world_size: int,
+    say: Callable[[str], None],
+) -> tuple[Job, Sequences | OwnRows]:
     check_run_dir(options.output_dir)
     beside = options.output_dir.absolute().parent
     beside.mkdir(parents=True, exist_ok=True)
     work_dir = Path(tempfile.mkdtemp(prefix=f".{options.output_dir.name}.", dir=beside))
     try:
         with quiet_transformers():
-            job = prepare_job(plan, options, work_dir)
+            job = prepare_job(plan, options, work_dir, say)
         make_run_dir(options.output_dir)
         store.set(_JOB, str(job.save()))
         sequences = job.sequences()
@@ -96,7 +103,7 @@ def _prepare(
     return job, sequences
 
 
-def _read(store: Store) -> tuple[Job, Sequences]:
+def _read(store: Store) -> tuple[Job, Sequences | OwnRows]:
     path = store.get(_JOB).decode()
     if path == _FAILED:
         sys.exit(1)

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -32,12 +32,15 @@ from planner.runtime.joining import join
 from planner.runtime.options import RunOptions
 
 
-def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
+def run_plan(
+    plan: Plan, options: RunOptions, *, say: Callable[[str], None] = lambda line: None
+) -> RunRecord:
     """Train as a plan says; returns when all is saved.
 
     Args:
         plan: The plan.
         options: What the user chose besides.
+        say: Takes a line that the user should see.
 
     Returns:
         The record of the run, as in `run.json`.
@@ -46,23 +49,24 @@ def run_plan(plan: Plan, options: RunOptions) -> RunRecord:
         ArtifactError: The plan does not fit the model, or the output directory
             holds another run.
         DataError: The data cannot be used.
-        ModelError: The model cannot be found or loaded.
+        ModelError: The model cannot be found or loaded, or does not train the same
+            when it is cut.
         RunError: A stage failed; the first real error with stage and layers.
     """
     with _child_environment(plan):
         if options.joins:
-            join(plan, options)
+            join(plan, options, say)
         else:
-            _start(plan, options)
+            _start(plan, options, say)
     return load_run(options.output_dir)
 
 
-def _start(plan: Plan, options: RunOptions) -> None:
+def _start(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
     check_run_dir(options.output_dir)
     work_dir = Path(tempfile.mkdtemp(prefix="planner-run-"))
     try:
         with quiet_transformers():
-            job_path = prepare_job(plan, options, work_dir).save()
+            job_path = prepare_job(plan, options, work_dir, say).save()
         make_run_dir(options.output_dir)
         _launch(plan, job_path, work_dir)
     finally:

@@ -31,6 +31,7 @@ class RunOptions:
         seed: Of the order and of random weights.
         init: Where weights come from; None is `pretrained` where the model has
             weights, else `random`.
+        check: Whether a type that is not known is first tried on a small copy.
 
     Raises:
         WishError: A value that no run can satisfy.
@@ -48,6 +49,7 @@ class RunOptions:
     shuffle: bool = True
     seed: int = 0
     init: Literal["pretrained", "random"] | None = None
+    check: bool = True
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:

@@ -92,11 +92,16 @@ def _index(parts: list[tuple[str, dict[str, int]]]) -> dict[str, Any]:
 def _save_companions(
     folder: Path, plan: Plan, source: ModelSource, architecture: str
 ) -> None:
-    """Configuration, generation configuration and tokenizer."""
+    """Configuration, the model's own code, generation configuration, tokenizer."""
+    if source.factory is not None:
+        return  # what the factory makes takes the tensors as its state dict
     config = copy.deepcopy(source.config)
     config.architectures = [architecture]
     config.dtype = DTYPES[plan.dtype]
     config.save_pretrained(folder)
+    if source.trust_remote_code and source.folder is not None:
+        for code in source.folder.glob("*.py"):
+            shutil.copyfile(code, folder / code.name)
     generation = find_file(source, "generation_config.json")
     if generation is not None:
         text = generation.read_text(encoding="utf-8")

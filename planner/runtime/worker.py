@@ -29,6 +29,7 @@ from planner.runtime.job import Job, load_job, open_planned_source
 from planner.runtime.learning_rate import learning_rates
 from planner.runtime.measurements import StageMeasurements
 from planner.runtime.optimizer import StageOptimizer
+from planner.runtime.own_rows import OwnBatch, OwnRows
 from planner.runtime.recorder import Recorder
 from planner.runtime.saving import save_checkpoint, save_model
 
@@ -78,12 +79,14 @@ class StageTrainer:
         )
         self.measurements = StageMeasurements(device)
 
-    def step(self, number: int, batch: Batch, lr: float, masked: bool) -> StepMetrics:
+    def step(
+        self, number: int, batch: Batch | OwnBatch, lr: float, masked: bool
+    ) -> StepMetrics:
         """Run one step on this stage; all stages call it together.
 
         Args:
             number: Of the step, from 1.
-            batch: The step's rows, shape (global_batch_size, seq_len).
+            batch: The step's rows, shape (global_batch_size, ...).
             lr: Learning rate of the step.
             masked: Whether the model is given the attention mask.
 
@@ -93,10 +96,10 @@ class StageTrainer:
         Raises:
             RunError: The loss or the gradient norm is not finite.
         """
-        inputs = {"input_ids": batch.input_ids, "labels": batch.labels}
-        if masked:
-            inputs["attention_mask"] = batch.attention_mask
-        inputs = {key: value.to(self.device) for key, value in inputs.items()}
+        inputs = {
+            key: _ready(value, self.plan).to(self.device)
+            for key, value in batch.inputs(masked).items()
+        }
         begin_s = time.perf_counter()
         loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
         self.tied.exchange()
@@ -126,10 +129,10 @@ class StageTrainer:
             lr=lr,
             num_tokens=batch.num_target_tokens,
             step_s=end_s - begin_s,
-            tokens_per_s=batch.input_ids.numel() / (end_s - begin_s),
+            tokens_per_s=batch.num_tokens / (end_s - begin_s),
         )
 
-    def train(self, sequences: Sequences) -> None:
+    def train(self, sequences: Sequences | OwnRows) -> None:
         """Run all steps, then save the model, a checkpoint and the record.
 
         Args:
@@ -174,6 +177,11 @@ class StageTrainer:
         save_model(folder / "model", self.plan, self.source, self.module, owned)
 
 
+def _ready(value: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """Fractions in the dtype of the plan."""
+    return value.to(DTYPES[plan.dtype]) if value.is_floating_point() else value
+
+
 def _crossing(chain: Chain, last_layer: int, plan: Plan) -> list[torch.Tensor]:
     """Meta tensors like what crosses the cut after a layer."""
     return [
@@ -185,7 +193,7 @@ def _crossing(chain: Chain, last_layer: int, plan: Plan) -> list[torch.Tensor]:
 
 
 def train_stage(
-    job: Job, sequences: Sequences, rank: int, device: torch.device
+    job: Job, sequences: Sequences | OwnRows, rank: int, device: torch.device
 ) -> None:
     """Train one stage of a job from start to end.
 
@@ -221,7 +229,7 @@ def main(job_path: Path) -> None:
         os._exit(1)
 
 
-def join(job: Job, sequences: Sequences, store: Store) -> None:
+def join(job: Job, sequences: Sequences | OwnRows, store: Store) -> None:
     """Train one stage in a process that nobody of ours watches.
 
     A failure is said on stderr, unless it only tells that another process failed,
@@ -244,7 +252,7 @@ def join(job: Job, sequences: Sequences, store: Store) -> None:
 
 
 def _train_in_group(
-    job: Job, sequences: Sequences, rank: int, store: Store | None
+    job: Job, sequences: Sequences | OwnRows, rank: int, store: Store | None
 ) -> None:
     device = _open_device(job.plan)
     backend = "nccl" if device.type == "cuda" else "gloo"

@@ -354,7 +354,7 @@ class NeedsPixels(Plain):
     [
         (NoBlocks, "mine has no list of blocks"),
         (Nested, "the blocks of mine call one another"),
-        (ByName, "block 0 of mine returns no hidden state"),
+        (ByName, "blocks.0 of mine returns no hidden state"),
         (InTuple, "the blocks of mine return their hidden state in several ways"),
         (NeedsPixels, "mine does not run from token ids alone.*pixel_values"),
     ],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from architectures import gemma2_config
+from architectures import ARCHITECTURES
 from model_folders import llama_config
 from transformers import AutoConfig
 
@@ -105,6 +105,7 @@ def test_an_architecture_that_this_transformers_does_not_know(write_config):
         ({"hidden_size": 33}, "33"),
     ],
 )
+@pytest.mark.transformers5
 def test_a_setting_that_cannot_be(write_config, changes, reason):
     folder = write_config(llama_config().to_dict() | changes)
     with pytest.raises(ModelError, match=reason):
@@ -163,7 +164,7 @@ def test_building_a_model_leaves_its_configuration_as_it_was():
 
 
 def test_an_attention_that_the_model_does_not_have():
-    source = ModelSource(id="tiny", config=gemma2_config())
+    source = ModelSource(id="tiny", config=ARCHITECTURES["bloom"])
     with pytest.raises(ModelError, match=r"no attention 'sdpa'.*--attention auto"):
         build_model(source, dtype=torch.float32, attention="sdpa")
     model = build_model(source, dtype=torch.float32, attention="auto")

@@ -116,6 +116,7 @@ def test_a_stage_opens_its_own_files_only(chains, sharded, opened):
     assert set(opened) < set(index["weight_map"].values())
 
 
+@pytest.mark.transformers5
 def test_experts_stored_one_by_one_become_one_tensor(chains, folders, opened):
     (stage,) = stages_of(chains["mixtral"], folders["mixtral"], [1, 2])
     own = opened[SINGLE]

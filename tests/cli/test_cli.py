@@ -79,7 +79,7 @@ def the_error(result, exit_code: int = 1) -> str:
 def test_help_names_every_command():
     result = call("--help")
     assert result.exit_code == 0
-    for name in ("profile", "solve", "run", "report", "cards", "demo"):
+    for name in ("profile", "solve", "run", "report", "check", "cards", "demo"):
         assert f"  {name} " in result.stdout
 
 
@@ -277,7 +277,8 @@ def runs(monkeypatch):
     """What `run` asks of the runtime, which answers at once."""
     calls = []
 
-    def run_plan(plan, options):
+    def run_plan(plan, options, *, say):
+        say("checked it")
         calls.append((plan, options))
         return RECORD
 
@@ -289,7 +290,7 @@ def test_run_hands_over_the_plan_and_the_options(runs, plan_path):
     result = call(
         *("run", plan_path, "--data", "text.txt", "--epochs", "2", "--lr", "0"),
         *("--lr-schedule", "cosine", "--no-shuffle", "--seed", "7"),
-        *("--max-grad-norm", "0", "--init", "random"),
+        *("--max-grad-norm", "0", "--init", "random", "--no-check"),
     )
     assert result.exit_code == 0, result.output
     ((plan, options),) = runs
@@ -298,6 +299,7 @@ def test_run_hands_over_the_plan_and_the_options(runs, plan_path):
     assert (options.data, options.steps, options.epochs) == ("text.txt", None, 2)
     assert (options.lr, options.lr_schedule, options.seed) == (0.0, "cosine", 7)
     assert (options.shuffle, options.init) == (False, "random")
+    assert not options.check
     assert "1.00 s predicted, 1.50 s measured" in result.stdout
     assert result.stdout.splitlines()[-1] == "wrote runs/plan"
 
@@ -306,6 +308,7 @@ def test_run_json_is_the_record_alone_on_stdout(runs, plan_path):
     result = call("run", plan_path, "--json")
     assert artifact.from_json(result.stdout, RunRecord, source="x") == RECORD
     assert "wrote runs/plan" in result.stderr
+    assert "checked it" in result.stderr
 
 
 def test_run_refuses_a_folder_that_holds_another_run(runs, plan_path):
@@ -338,7 +341,7 @@ def test_a_missing_plan_is_one_line(runs):
 
 
 def ending_with(monkeypatch, error: BaseException):
-    def run_plan(plan, options):
+    def run_plan(plan, options, *, say):
         raise error
 
     monkeypatch.setattr("planner.runtime.run_plan", run_plan, raising=False)

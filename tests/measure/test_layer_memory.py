@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from layer_runs import CONFIGS, model_run, module_run
+from layer_runs import CONFIGS, FAKE_CONFIGS, model_run, module_run
 
 from planner.chain.stage_module import recomputed
 from planner.measure.fake_tensors import fake_tensors
@@ -92,7 +92,7 @@ def test_the_granularity_rounds_every_tensor_up():
     )
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", FAKE_CONFIGS)
 @pytest.mark.parametrize(
     ("dtype", "recompute"), [("float32", False), ("bfloat16", True)]
 )

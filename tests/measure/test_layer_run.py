@@ -25,7 +25,8 @@ def test_a_block_alone_gives_output_and_gradients_of_its_stage(name):
     recipe = StageRecipe(first=2, last=2, dtype="float32", attention="sdpa")
     stage = build_stage(source, chain, recipe, device=torch.device("cpu"), seed=0)
     ids = torch.randint(0, 256, (2, 16))
-    whole = stage_run(stage, [torch.randn(2, 16, 32)], ids)
+    rows = {"input_ids": ids, "labels": ids}
+    whole = stage_run(stage, [torch.randn(2, 16, 32)], rows)
     results = []
     for run in (
         whole,

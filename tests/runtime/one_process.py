@@ -15,10 +15,13 @@ def train_unsplit(
     batch_size,
     optimizer="adamw",
     loss_of=None,
+    trust_remote_code=False,
 ):
     """Plain training; returns losses, norms and the final state dict."""
     loss_of = loss_of or mean_loss
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=trust_remote_code
+    ).train()
     kind = torch.optim.AdamW if optimizer == "adamw" else torch.optim.SGD
     stepper = kind(model.parameters(), lr=options.lr, weight_decay=0.0)
     scheduler = get_scheduler(options.lr_schedule, stepper, options.warmup_steps, 10)

@@ -5,6 +5,7 @@ so that every stage needs the mask and no microbatch is as heavy as another.
 """
 
 import json
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -42,9 +43,10 @@ CONFIGS = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folder_of(tmp_path_factory):
+    """A model's folder, made when it is first asked for."""
     root = tmp_path_factory.mktemp("models")
-    return {name: save_model(make(), root / name) for name, make in CONFIGS.items()}
+    return cache(lambda name: save_model(CONFIGS[name](), root / name))
 
 
 @pytest.fixture
@@ -67,21 +69,22 @@ def spread(cuts, number):
     return [cuts[(i + 1) * len(cuts) // (number + 1)] for i in range(number)]
 
 
+# transformers 4 has no zaya, and does not save a block that has two places.
 CASES = [
     ("mixtral", 2, "1f1b", ()),
     ("mixtral", 4, "1f1b", ("model.layers.1", "model.layers.2")),
-    ("zaya", 3, "1f1b", ()),
+    pytest.param("zaya", 3, "1f1b", (), marks=pytest.mark.transformers5),
     ("gemma3_text", 4, "gpipe", ()),
     ("gemma3n_text", 2, "1f1b", ()),
-    ("zamba2", 3, "1f1b", ()),
+    pytest.param("zamba2", 3, "1f1b", (), marks=pytest.mark.transformers5),
 ]
 
 
 @pytest.mark.parametrize(("name", "num_stages", "schedule", "recompute"), CASES)
 def test_losses_norms_and_weights_equal_one_process(
-    processes, folders, lines, tmp_path, name, num_stages, schedule, recompute
+    processes, folder_of, lines, tmp_path, name, num_stages, schedule, recompute
 ):
-    folder = folders[name]
+    folder = folder_of(name)
     chain = find_chain(open_source(str(folder)), attention="auto")
     ends = [*spread(chain.cuts, num_stages - 1), len(chain.layers) - 1]
     counts = [end - start for start, end in pairwise([-1, *ends])]
@@ -119,9 +122,9 @@ def test_losses_norms_and_weights_equal_one_process(
     assert saved_state(options.output_dir)
 
 
-def test_the_balance_loss_is_a_part_of_the_loss(folders):
+def test_the_balance_loss_is_a_part_of_the_loss(folder_of):
     """What the test above compares is not zero."""
-    model = AutoModelForCausalLM.from_pretrained(folders["mixtral"]).train()
+    model = AutoModelForCausalLM.from_pretrained(folder_of("mixtral")).train()
     ids = torch.arange(3, 3 + SEQ_LEN)[None]
     with torch.no_grad():
         output = model(input_ids=ids, labels=ids)

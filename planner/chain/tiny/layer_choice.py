@@ -44,6 +44,8 @@ def choose_layers(
     fields: Mapping[str, Any],
     by_layer: Mapping[int, Mapping[str, Any]],
     num_layers: int,
+    *,
+    keep_all: bool = False,
 ) -> LayerChoice:
     """Choose two layers of each kind.
 
@@ -51,6 +53,7 @@ def choose_layers(
         fields: Of the configuration.
         by_layer: Fields that single layers have otherwise than the model.
         num_layers: Of the large model.
+        keep_all: Choose all layers.
 
     Returns:
         The choice, with the fields that depend on it.
@@ -64,7 +67,7 @@ def choose_layers(
         repr(([m[i] for m in marks.values()], by_layer.get(i)))
         for i in range(num_layers)
     ]
-    kept = _first_and_last(kinds)
+    kept = tuple(range(num_layers)) if keep_all else _first_and_last(kinds)
     return LayerChoice(
         num_layers=num_layers,
         kept=kept,

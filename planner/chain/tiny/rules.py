@@ -140,6 +140,25 @@ FILLED = {
 }
 
 
+_WIDTH = re.compile(
+    r"head|rope|rotary|_rank$|state|d_ssm|d_inner|hidden|size|dim|width|channels"
+    r"|embd|ffn|^dff$|^d_model$"
+)
+_NO_WIDTH = re.compile(r"vocab|window|chunk|experts|layers|layer_types|position|token")
+
+
+def is_width(name: str) -> bool:
+    """Whether a field says how wide something is.
+
+    Args:
+        name: Of the field.
+
+    Returns:
+        False for counts of layers, experts, tokens and positions.
+    """
+    return bool(_WIDTH.search(name)) and not _NO_WIDTH.search(name)
+
+
 def shrink_field(name: str, value: Any, facts: Facts) -> Any:
     """The tiny value of one field.
 

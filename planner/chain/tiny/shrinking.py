@@ -15,7 +15,7 @@ from planner.chain.tiny.exceptions import (
     START_FIELDS,
 )
 from planner.chain.tiny.layer_choice import MIN_LAYERS, LayerChoice, choose_layers
-from planner.chain.tiny.rules import HEAD_DIM, VOCAB, Facts, shrink_field
+from planner.chain.tiny.rules import HEAD_DIM, VOCAB, Facts, is_width, shrink_field
 from planner.errors import ModelError
 
 _NUM_LAYERS = frozenset(
@@ -43,8 +43,11 @@ _LEFT_OUT = frozenset(
         "transformers_version",
         "id2label",
         "label2id",
+        "quantization_config",
     }
 )
+
+_NOT_IN_SIGNATURES = ("is_encoder_decoder", "tie_word_embeddings")
 
 
 def tiny_config(model_type: str) -> Any:
@@ -71,15 +74,16 @@ def tiny_config(model_type: str) -> Any:
     return shrink_config(config)
 
 
-def shrink_config(config: Any) -> Any:
+def shrink_config(config: Any, *, only_widths: bool = False) -> Any:
     """The same architecture, tiny.
 
     Args:
         config: The configuration of transformers; it stays as it is.
+        only_widths: Keep all layers, experts and tokens, and make it narrow.
 
     Returns:
-        Another of the same class: 64 channels, two layers of each kind, 256
-        tokens, no dropout.
+        Another of the same class: 64 channels, and if not only widths are shrunk,
+        two layers of each kind, 256 tokens, no dropout.
     """
     fields = _fields(config)
     facts = Facts(
@@ -87,12 +91,15 @@ def shrink_config(config: Any) -> Any:
         heads=_number(config, "num_attention_heads", 4),
     )
     by_layer = _settings_by_layer(config)
-    choice = choose_layers(fields, by_layer, _number(config, "num_hidden_layers", 0))
-    ids = _token_ids(fields)
+    num_layers = _number(config, "num_hidden_layers", 0)
+    choice = choose_layers(fields, by_layer, num_layers, keep_all=only_widths)
+    ids = {} if only_widths else _token_ids(fields)
     tiny: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, PretrainedConfig):
-            tiny[name] = shrink_config(value)
+            tiny[name] = shrink_config(value, only_widths=only_widths)
+        elif only_widths and not is_width(name):
+            tiny[name] = value
         elif name in ids:
             tiny[name] = ids[name]
         elif name in choice.fields:
@@ -114,6 +121,7 @@ def shrink_config(config: Any) -> Any:
     if exception:
         tiny |= exception(tiny)
     made = type(config)(**tiny)
+    made._name_or_path = config._name_or_path  # where its own code lies
     finish = FINISHED.get(config.model_type)
     if finish:
         finish(made)
@@ -122,9 +130,13 @@ def shrink_config(config: Any) -> Any:
 
 def _fields(config: Any) -> dict[str, Any]:
     """What the constructor takes, as the configuration has it."""
-    names = [*inspect.signature(type(config)).parameters, "is_encoder_decoder"]
+    names = [*inspect.signature(type(config)).parameters, *_NOT_IN_SIGNATURES]
     aliases = getattr(config, "attribute_map", None) or {}
     stored = vars(config)
+    if not type(config).__module__.startswith("transformers."):
+        # Code of the model's own may read what its constructor does not name.
+        known = {aliases.get(name, name) for name in names}
+        names += [x for x in stored if not x.startswith("_") and x not in known]
     return {
         name: copy.deepcopy(stored[aliases.get(name, name)])
         for name in names
