@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,8 @@ from planner.chain.stages import StageRecipe, build_stage
 from planner.errors import ModelError
 
 PEBBLE = Path(__file__).parents[1] / "remote_model"
+NUMBERS = count()
 LAST_LAYERS = [[0], [1], [2], [3], [4], [0, 2], [0, 2, 4]]
-
-
-@pytest.fixture(autouse=True)
-def code_cache(monkeypatch, tmp_path):
-    """transformers copies a model's code before it runs it."""
-    monkeypatch.setattr(
-        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "cache")
-    )
 
 
 @pytest.fixture
@@ -33,7 +27,8 @@ def pebble(tmp_path):
     """A copy of the model's folder with other settings."""
 
     def make(**changes):
-        folder = shutil.copytree(PEBBLE, tmp_path / "pebble")
+        # transformers takes folders of one name for one model.
+        folder = shutil.copytree(PEBBLE, tmp_path / f"pebble{next(NUMBERS)}")
         settings = json.loads((folder / "config.json").read_text())
         changed = {**settings, "gate_noise": 0.0, "balance_loss_weight": 0.0, **changes}
         (folder / "config.json").write_text(json.dumps(changed))
