@@ -143,6 +143,22 @@ def check_run_dir(run_dir: Path) -> None:
         raise ArtifactError(msg)
 
 
+def make_run_dir(run_dir: Path) -> None:
+    """Make the folder of a run, in which nothing is yet.
+
+    Args:
+        run_dir: The run directory; an empty one stays.
+
+    Raises:
+        ArtifactError: It cannot be made.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{run_dir} cannot be made: {error.strerror}; choose another --output-dir"
+        raise ArtifactError(msg) from error
+
+
 def load_run(run_dir: Path) -> RunRecord:
     """Read the record of a run.
 

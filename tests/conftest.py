@@ -1,10 +1,23 @@
 """Leaves out, loudly, what this machine cannot run or is asked for by marker."""
 
-import torch
-import transformers
+import os
+import shutil
+import tempfile
+
+# transformers copies the code that a model brings before it runs it: for the tests
+# to a folder of their own, which it reads the name of when it is imported.
+CODE_CACHE = tempfile.mkdtemp(prefix="planner-tests-code-")
+os.environ["HF_MODULES_CACHE"] = CODE_CACHE
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
 
 # As each process of a run; tiny models only wait for more threads.
 torch.set_num_threads(1)
+
+
+def pytest_unconfigure():
+    shutil.rmtree(CODE_CACHE, ignore_errors=True)
 
 
 def pytest_addoption(parser):

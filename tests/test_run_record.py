@@ -12,6 +12,7 @@ from planner.run_record import (
     check_run_dir,
     load_metrics,
     load_run,
+    make_run_dir,
 )
 from planner.run_text import describe_run
 
@@ -91,6 +92,14 @@ def test_a_new_run_wants_a_new_or_empty_folder(tmp_path):
         check_run_dir(tmp_path / "run.json")
     with pytest.raises(ArtifactError, match=r"cannot be made: .*run\.json is a file"):
         check_run_dir(tmp_path / "run.json" / "new" / "run")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    make_run_dir(tmp_path / "new" / "run")
+    make_run_dir(tmp_path / "new" / "run")
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match=r"cannot be made: Not a directory; choose"):
+        make_run_dir(tmp_path / "file" / "run")
 
 
 def test_the_text_of_a_run_puts_predicted_beside_measured():

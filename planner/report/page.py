@@ -25,6 +25,8 @@ from planner.report.text import balance_text, timeline_text
 from planner.report.verdict import headline, verdict
 
 _PAGE = "report.html"
+# Files that only some reports have.
+_OPTIONAL = ("timeline.png", "training.png", "predicted_against_measured.csv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,9 @@ def write_report(source_path: Path, out_dir: Path) -> Path:
     try:
         for name, content in files.items():
             write_atomically(out_dir / name, content)
+        for name in set(_OPTIONAL) - set(files):
+            # Of an earlier report, about something else.
+            (out_dir / name).unlink(missing_ok=True)
     except ArtifactError as error:
         msg = f"{error}; choose another folder for the report with -o"
         raise ArtifactError(msg) from error

@@ -62,8 +62,9 @@ def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -
             is_marked = stage == marked and number == len(groups) - 1
             _label_bar(axes, y, sum(pair), second, is_marked and plan.num_stages > 1)
     mean = sum(marked_s) / len(marked_s) / second
+    label = "measured mean" if measured else "mean"
     line = axes.axvline(
-        mean, color=INK, linewidth=1, linestyle=(0, (4, 3)), label="mean"
+        mean, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=label
     )
 
     axes.set_xlabel(f"time of one microbatch [{unit}]")

@@ -29,7 +29,7 @@ def draw_training(
     _draw_series(loss_axes, metrics, losses, "loss [nats a token]")
     set_finding(loss_axes, loss_finding(metrics))
     norms = [entry.grad_norm for entry in metrics]
-    _draw_series(grad_norm_axes, metrics, norms, "gradient norm [1]")
+    _draw_series(grad_norm_axes, metrics, norms, "gradient norm")
     set_finding(grad_norm_axes, grad_norm_finding(metrics))
     loss_axes.set_xlabel("")
 
@@ -46,6 +46,6 @@ def _draw_series(
         marker="o" if few else None,
         markersize=4,
     )
-    axes.set(xlabel="step [1]", ylabel=label)
+    axes.set(xlabel="step", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     plain_axes(axes, grid="y")

@@ -21,6 +21,7 @@ from planner.plan import Plan
 from planner.plan_check import check_layers, check_schedule
 from planner.runtime.cut_check import check_before_training
 from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
+from planner.runtime.optimizer import check_optimizer
 from planner.runtime.options import RunOptions
 from planner.runtime.own_rows import OwnRows
 from planner.runtime.text_files import BUILTIN
@@ -121,6 +122,7 @@ def prepare_job(
         ArtifactError: The plan's layers are not the model's, or its order cannot
             run.
         DataError: The data cannot be used.
+        WishError: The plan's optimizer cannot be run.
         RunError: The plan needs cards that this machine does not have.
     """
     _check_devices(plan)
@@ -130,6 +132,7 @@ def prepare_job(
     for stage in plan.stages:
         chain.check_cut(stage.first_layer)
     check_schedule(plan)
+    check_optimizer(plan.optimizer.name)
     if options.check and (line := check_before_training(plan, source)):
         say(line)
     pretrained = has_weights(source) if options.init is None else False

@@ -20,7 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from planner.chain.source import quiet_transformers
 from planner.errors import PlannerError, WishError
 from planner.plan import Plan
-from planner.run_record import check_run_dir
+from planner.run_record import check_run_dir, make_run_dir
 from planner.runtime import worker
 from planner.runtime.data import Sequences
 from planner.runtime.job import Job, load_job, prepare_job
@@ -93,7 +93,7 @@ def _prepare(
     try:
         with quiet_transformers():
             job = prepare_job(plan, options, work_dir, say)
-        options.output_dir.mkdir(exist_ok=True)
+        make_run_dir(options.output_dir)
         store.set(_JOB, str(job.save()))
         sequences = job.sequences()
         while store.add(_NUM_READERS, 0) < world_size - 1:

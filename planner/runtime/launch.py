@@ -16,13 +16,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import (
+    ChildFailedError,
+    ProcessFailure,
+)
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from planner.chain.source import quiet_transformers
 from planner.errors import RunError
 from planner.plan import Plan
-from planner.run_record import RunRecord, check_run_dir, load_run
+from planner.run_record import RunRecord, check_run_dir, load_run, make_run_dir
 from planner.runtime.failures import first_failure, layer_range
 from planner.runtime.job import prepare_job
 from planner.runtime.joining import join
@@ -64,14 +67,14 @@ def _start(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
     try:
         with quiet_transformers():
             job_path = prepare_job(plan, options, work_dir, say).save()
-        options.output_dir.mkdir(parents=True, exist_ok=True)
+        make_run_dir(options.output_dir)
         _launch(plan, job_path, work_dir)
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
 
 
 def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    _silence_elastic()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -96,21 +99,35 @@ def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
         raise RunError(msg) from error
 
 
+def _silence_elastic() -> None:
+    """What torch logs of its processes is said better by `_why`."""
+    for name in list(logging.root.manager.loggerDict):
+        # Each of these loggers has a level of its own.
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 def _why(plan: Plan, work_dir: Path, error: ChildFailedError) -> str:
     """One sentence: which stage failed, with which layers, and how."""
     found = first_failure(work_dir)
     if found is not None and not found.is_echo:
         return found.sentence
-    rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
-    for other, candidate in error.failures.items():
-        if candidate.exitcode < 0:
-            rank, failure = other, candidate
+    rank, failure = min(error.failures.items(), key=lambda item: _blame(item[1]))
     how = f"ended with exit code {failure.exitcode}"
     if failure.exitcode < 0:
         how = f"was killed by {signal.Signals(-failure.exitcode).name}"
         if failure.exitcode == -signal.SIGKILL:
             how += " (is this machine out of memory?)"
     return f"stage {rank} ({layer_range(plan.stages[rank])}) {how}"
+
+
+def _blame(failure: ProcessFailure) -> tuple[bool, bool, int]:
+    """Sorts the process that failed by itself before those that followed it.
+
+    These lose their connection and exit, or are ended by torch with SIGTERM.
+    """
+    exitcode = failure.exitcode
+    return exitcode >= 0, exitcode == -signal.SIGTERM, failure.timestamp
 
 
 @contextlib.contextmanager

@@ -29,9 +29,7 @@ class StageOptimizer:
         *,
         weight_decay: float = 0.0,
     ):
-        if name not in _MAKERS:
-            msg = f"the optimizer '{name}' cannot be run; use {' or '.join(_MAKERS)}"
-            raise WishError(msg)
+        check_optimizer(name)
         self._pairs: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
         for parameter in parameters:
             master = parameter
@@ -82,6 +80,23 @@ class StageOptimizer:
             if master is not parameter:
                 found[name]["master"] = master.detach()
         return found
+
+
+def check_optimizer(name: str) -> None:
+    """Make sure that an optimizer can be run.
+
+    Args:
+        name: Of a plan.
+
+    Raises:
+        WishError: It cannot.
+    """
+    if name not in _MAKERS:
+        msg = (
+            f"the optimizer '{name}' cannot be run; solve again with --optimizer "
+            f"{' or '.join(_MAKERS)}"
+        )
+        raise WishError(msg)
 
 
 def _adamw(params: list[torch.nn.Parameter], decay: float) -> torch.optim.Optimizer:

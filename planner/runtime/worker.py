@@ -5,6 +5,7 @@ Started by `launch` with the job's file as its argument, or by somebody else, se
 """
 
 import os
+import signal
 import sys
 import time
 import traceback
@@ -215,6 +216,8 @@ def main(job_path: Path) -> None:
     Args:
         job_path: The file of the job.
     """
+    # The one who started this process says that it was interrupted.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     job = load_job(job_path)
     rank = int(os.environ["RANK"])
     try:

@@ -33,7 +33,7 @@ THIRD = {
     "values of earlier blocks": "gemma3n_text dory blt inkling2_text",
 }
 REFUSED = {
-    "reformer": "run inside a backward pass of its own",
+    "reformer": "runs inside a backward pass of its own",
     "gemma4_assistant": "needs that model's keys and values",
     "gemma4_unified_assistant": "needs that model's keys and values",
 }

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from planner.chain.layers import find_chain
 from planner.chain.source import ModelSource
+from planner.chain.tiny import tiny_config
 
 BLOCKS_OF = {
     "gpt2": "transformer.h",
@@ -141,3 +142,12 @@ def test_nothing_is_allocated_for_a_large_model():
     chain = find_chain(ModelSource(id="llama-3-8b", config=config), attention="sdpa")
     assert chain.num_parameters == 8_030_261_248
     assert kinds(chain) == "a" + 32 * "b" + "c"
+
+
+@pytest.mark.transformers5
+def test_layers_that_share_keys_and_values_are_never_parted():
+    config = tiny_config("gemma4_text")
+    config.num_kv_shared_layers = 2  # of four: the last two read the first two's
+    chain = find_chain(ModelSource(id="tiny", config=config), attention="auto")
+    assert [x.layer for x in chain.uncuttable] == [1, 2, 3]
+    assert chain.cuts == (0, 4)

@@ -131,10 +131,7 @@ def test_a_model_with_its_own_code_needs_a_yes(write_config, auto_map):
     assert "--trust-remote-code" in error_of(folder)
 
 
-def test_own_code_runs_once_it_is_allowed(write_config, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "cache")
-    )
+def test_own_code_runs_once_it_is_allowed(write_config, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from transformers import LlamaConfig, LlamaForCausalLM\n"
         "class MyConfig(LlamaConfig):\n    model_type = 'mine'\n"

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 import pytest
 from report_samples import make_measured, make_metrics, make_plan, write_run
 
+from planner import artifact
 from planner.artifact import save
 from planner.errors import ArtifactError
 from planner.report import write_report
@@ -172,6 +173,19 @@ def test_a_run_that_ended_early_reports_what_there_is(tmp_path):
     assert "Loss falls from 4 to 3.333 in 3 steps" in html
     assert "<h2>Predicted against measured</h2>" not in html
     assert (tmp_path / "out" / "timeline.png").exists()
+
+
+def test_a_report_leaves_no_figure_of_an_earlier_one(tmp_path):
+    plan = make_plan()
+    run_dir = write_run(
+        tmp_path / "run", plan, measured=make_measured(plan), metrics=make_metrics()
+    )
+    write_report(run_dir, tmp_path / "report")
+    assert (tmp_path / "report" / "training.png").exists()
+    artifact.save(plan, tmp_path / "plan.json")
+    write_report(tmp_path / "plan.json", tmp_path / "report")
+    names = {path.name for path in (tmp_path / "report").iterdir()}
+    assert names == {"report.html", "stage_times.png", "memory.png", "timeline.png"}
 
 
 def test_a_plan_whose_order_cannot_run_is_reported_without_a_timeline(tmp_path):

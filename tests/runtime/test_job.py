@@ -7,7 +7,7 @@ import torch
 from model_folders import llama_config, save_model
 from plan_maker import make_plan
 
-from planner.errors import ArtifactError, ModelError, RunError
+from planner.errors import ArtifactError, ModelError, RunError, WishError
 from planner.runtime.job import load_job, prepare_job
 from planner.runtime.options import RunOptions
 
@@ -96,6 +96,12 @@ def test_an_order_that_cannot_run_is_refused(folder, tmp_path, rows):
     schedule = replace(plan.schedule, actions=(("0B0", "0F0"), ("1F0", "1B0")))
     with pytest.raises(ArtifactError):
         prepared(replace(plan, schedule=schedule), tmp_path, rows)
+
+
+def test_an_optimizer_that_cannot_run_is_refused(folder, tmp_path, rows):
+    plan = make_plan(folder, LLAMA, [2, 2], optimizer="lion")
+    with pytest.raises(WishError, match="'lion' cannot be run"):
+        prepared(plan, tmp_path, rows)
 
 
 def test_a_plan_for_cards_needs_cards(folder, tmp_path, rows, monkeypatch):

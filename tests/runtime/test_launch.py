@@ -39,27 +39,51 @@ def test_a_loss_that_is_not_a_number_stops_the_run(plan, tmp_path):
         run_plan(plan, options)
 
 
-def test_a_killed_process_ends_the_others_and_is_named(plan, tmp_path):
+@pytest.fixture
+def long_run(plan, tmp_path):
+    """A run that has done two steps of many, its folder and its stderr."""
     path = tmp_path / "plan.json"
     artifact.save(plan, path)
     command = [sys.executable, "-m", "planner", "run", str(path), "--steps", "100000"]
-    run_dir = tmp_path / "run"
-    with (tmp_path / "stderr").open("w") as stderr:
+    run_dir, stderr_path = tmp_path / "run", tmp_path / "stderr"
+    with stderr_path.open("w") as stderr:
         run = subprocess.Popen(
-            [*command, "--output-dir", str(run_dir)], stderr=stderr, cwd=tmp_path
+            [*command, "--output-dir", str(run_dir)],
+            stderr=stderr,
+            cwd=tmp_path,
+            start_new_session=True,
         )
     try:
         _wait_until(lambda: run.poll() is not None or _num_steps(run_dir) >= 2)
-        assert run.poll() is None, (tmp_path / "stderr").read_text()
-        victim = _children(run.pid)[1]
-        os.kill(victim, signal.SIGKILL)
-        assert run.wait(30) == 1
+        assert run.poll() is None, stderr_path.read_text()
+        yield run, stderr_path
     finally:
         run.kill()
-    last = (tmp_path / "stderr").read_text().splitlines()[-1]
+        run.wait(30)
+
+
+def test_a_killed_process_ends_the_others_and_is_named(long_run):
+    run, stderr_path = long_run
+    children = _children(run.pid)
+    os.kill(children[1], signal.SIGKILL)
+    assert run.wait(30) == 1
+    last = stderr_path.read_text().splitlines()[-1]
     assert last.startswith("error: stage ")
     assert "was killed by SIGKILL" in last
     assert "model.layers." in last
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_an_interrupted_run_ends_all_processes_in_one_line(long_run):
+    run, stderr_path = long_run
+    children = _children(run.pid)
+    # As a terminal does: all of its processes get the signal.
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.wait(30) == 130
+    *before, last = stderr_path.read_text().splitlines()
+    assert last == "interrupted"
+    assert all(line.startswith("step ") for line in before)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
 def _num_steps(run_dir):

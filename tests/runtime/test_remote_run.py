@@ -22,11 +22,8 @@ PEBBLE = Path(__file__).parents[1] / "remote_model"
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path, monkeypatch):
-    """Commands write where they are called; code is copied before it is run."""
-    cache = str(tmp_path / "code")
+    """Commands write where they are called."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_MODULES_CACHE", cache)
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
 
 
 def make_pebble(folder, balance_loss_weight):
