@@ -15,7 +15,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing import (
+    DefaultLogsSpecs,
+    SignalException,
+)
 from torch.distributed.elastic.multiprocessing.errors import (
     ChildFailedError,
     ProcessFailure,
@@ -86,6 +89,8 @@ def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
         max_restarts=0,
         monitor_interval=0.1,
         shutdown_timeout=10,
+        # Its own choice of a folder would stay behind.
+        logs_specs=DefaultLogsSpecs(log_dir=str(work_dir / "elastic")),
     )
     command = ("-u", "-m", "planner.runtime.worker", str(job_path))
     try:

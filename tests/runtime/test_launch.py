@@ -25,10 +25,14 @@ def plan(tmp_path_factory):
     return make_plan(folder, LAYERS, [4, 4], seq_len=32)
 
 
-def test_a_plan_starts_its_own_processes(plan, tmp_path):
+def test_a_plan_starts_its_own_processes(plan, tmp_path, monkeypatch):
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(aside))
     record = run_plan(plan, RunOptions(output_dir=tmp_path / "run", steps=2))
     assert record.status == "finished"
     assert len(load_metrics(tmp_path / "run")) == 2
+    assert not list(aside.iterdir()), "temporary folders are removed"
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(plan, tmp_path):
