@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from planner.chain.foreign_error import one_line
 from planner.chain.inputs import make_rows
 from planner.chain.layers import Chain, find_chain
 from planner.chain.parity import (
@@ -18,7 +19,7 @@ from planner.chain.parity import (
     make_inputs,
     run_unsplit,
 )
-from planner.chain.shrunken import input_settings, one_line, open_shrunken
+from planner.chain.shrunken import input_settings, open_shrunken
 from planner.chain.source import ModelSource, quiet_transformers
 from planner.errors import ModelError
 

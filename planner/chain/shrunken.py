@@ -12,6 +12,7 @@ import torch
 from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from planner.chain.foreign_error import one_line
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import ModelSource, open_source
 from planner.chain.tiny import shrink_config, tiny_config
@@ -97,16 +98,3 @@ def input_settings(source: ModelSource, *, attention: str) -> dict[str, Any]:
         "masked": "attention_mask" in taken
         or any(x.kind is x.VAR_KEYWORD for x in taken.values()),
     }
-
-
-def one_line(error: Exception) -> str:
-    """An error of somebody else's code, short.
-
-    Args:
-        error: Any.
-
-    Returns:
-        Its class and the first line of its text.
-    """
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

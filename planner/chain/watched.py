@@ -15,6 +15,7 @@ from itertools import product
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from planner.chain.foreign_error import one_line
 from planner.chain.inputs import make_rows
 from planner.chain.loss import NoCrossEntropy, logits_of, loss_of
 from planner.chain.observation import Observation
@@ -95,7 +96,7 @@ def watch_model(
                 raise
             except Exception as error:  # whatever a model's code may raise
                 failures.append(error)
-    msg = f"{source.id} does not run from token ids alone: {_line(failures[-1])}"
+    msg = f"{source.id} does not run from token ids alone: {one_line(failures[-1])}"
     raise ModelError(msg) from failures[-1]
 
 
@@ -167,11 +168,6 @@ def _quiet_fakes() -> Iterator[None]:
         yield
     finally:
         logger.disabled = was_disabled
-
-
-def _line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _make_fake(model: torch.nn.Module) -> None:

@@ -137,9 +137,9 @@ def profile_model(
     chain = chains[0]
     by_size = {}
     with bench.opened(), quiet_transformers():
-        for (size, _), chain in zip(shapes, chains, strict=True):
-            visit = _Visit(source, chain, bench, dtype, (size, seq_len), progress)
-            by_size[size] = visit.layers()
+        for shape, found in zip(shapes, chains, strict=True):
+            visit = _Visit(source, found, bench, dtype, shape, progress)
+            by_size[shape[0]] = visit.layers()
     first, *others = microbatch_sizes
     return ModelProfile(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
