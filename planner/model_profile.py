@@ -43,6 +43,9 @@ class LayerProfile:
         backward_s: Time of B, without recompute [s].
         input_grad_s: Time of I, the part of B for the input [s].
         weight_grad_s: Time of W, the part of B for the weights [s].
+        recompute_s: What recompute adds to B; 0 counts as `forward_s` [s].
+        forward_spread: Interquartile range of F's samples over their median.
+        backward_spread: The same of B's samples; both are 0 if computed.
         activation_bytes: Kept from F to B without recompute [bytes].
         recompute_activation_bytes: Kept from F to B with recompute [bytes].
         output_bytes: Sent to the next stage if the model is cut here [bytes].
@@ -59,6 +62,9 @@ class LayerProfile:
     backward_s: NonNegativeFloat = 0.0
     input_grad_s: NonNegativeFloat = 0.0
     weight_grad_s: NonNegativeFloat = 0.0
+    recompute_s: NonNegativeFloat = 0.0
+    forward_spread: NonNegativeFloat = 0.0
+    backward_spread: NonNegativeFloat = 0.0
     activation_bytes: NonNegativeInt = 0
     recompute_activation_bytes: NonNegativeInt = 0
     output_bytes: NonNegativeInt = 0
@@ -92,6 +98,21 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """What large operators reach of a card's figures, in a computed profile.
+
+    Attributes:
+        matrix: Share of the matrix units' rate.
+        memory: Share of the memory bandwidth.
+        launch_s: Shortest time of any operator [s].
+    """
+
+    matrix: NonNegativeFloat = 0.0
+    memory: NonNegativeFloat = 0.0
+    launch_s: NonNegativeFloat = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledDevice:
     """What the profile was measured on or computed for.
 
@@ -102,6 +123,7 @@ class ProfiledDevice:
         memory_bytes: Of one card; on a CPU, of the whole host [bytes].
         optimizer_s_per_parameter: Time of an optimizer step by optimizer [s].
         step_overhead_s: Fixed time of one action outside its layers [s].
+        efficiency: What the times of a computed profile rest on.
     """
 
     name: str = ""
@@ -110,6 +132,41 @@ class ProfiledDevice:
     memory_bytes: NonNegativeInt = 0
     optimizer_s_per_parameter: dict[str, NonNegativeFloat] = field(default_factory=dict)
     step_overhead_s: NonNegativeFloat = 0.0
+    efficiency: Efficiency | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLink:
+    """One ordered pair of devices, measured.
+
+    Attributes:
+        source: Position of the sending device.
+        target: Position of the receiving device.
+        bandwidth: With nothing going the other way [bytes/s].
+        duplex_bandwidth: While as much goes the other way [bytes/s].
+        latency_s: Of the smallest transfer [s].
+    """
+
+    source: NonNegativeInt
+    target: NonNegativeInt
+    bandwidth: NonNegativeFloat
+    duplex_bandwidth: NonNegativeFloat
+    latency_s: NonNegativeFloat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledCluster:
+    """The devices of one machine and what joins them.
+
+    Attributes:
+        devices: Their names, by position.
+        backend: Of the transfers: `nccl` or `gloo`.
+        links: Every ordered pair once.
+    """
+
+    devices: tuple[str, ...]
+    backend: Literal["nccl", "gloo"]
+    links: tuple[MeasuredLink, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +184,7 @@ class ModelProfile:
         attention: Attention implementation that was profiled.
         versions: Of planner, torch and transformers.
         created: ISO date and time.
+        cluster: The links of a machine, where they were measured.
     """
 
     schema_version: int = artifact.SCHEMA_VERSION
@@ -143,6 +201,7 @@ class ModelProfile:
     layers: tuple[LayerProfile, ...]
     ties: tuple[tuple[str, str], ...] = ()
     uncuttable: tuple[tuple[str, str], ...] = ()
+    cluster: ProfiledCluster | None = None
 
     def __post_init__(self) -> None:
         names = [layer.name for layer in self.layers]
