@@ -87,6 +87,21 @@ def format_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def format_figure(number: float) -> str:
+    """Write a number whose unit stands elsewhere, as above its column.
+
+    Args:
+        number: Any.
+
+    Returns:
+        At least three significant digits from 0.1 up, such as `0.25` or `1234`;
+        `<0.01` for less that is not nothing.
+    """
+    if number == 0:
+        return "0"
+    return "<0.01" if 0 < number < 0.005 else _three_digits(number)
+
+
 def format_percent(share: float) -> str:
     """Write a share of one as percent.
 

@@ -20,7 +20,7 @@ WORDS = {"errors", "units", "table", "versions", "artifact"}
 ARTIFACTS = WORDS | {"cards", "model_profile", "plan", "run_record"}
 PURE = ARTIFACTS | {"cluster", "optimizers", "schedule", "plan_check"}
 PURE |= {"memory", "simulate"}
-TEXTS = {"cards_text", "plan_profile", "plan_text", "profile_text", "run_text"}
+TEXTS = {"cards_text", "plan_profile", "plan_text", "run_text"}
 MAY_IMPORT = {
     "errors": set(),
     "table": set(),
@@ -36,13 +36,17 @@ MAY_IMPORT = {
     "plan_check": ARTIFACTS | {"schedule"},
     "memory": ARTIFACTS | {"cluster", "optimizers", "schedule"},
     "simulate": ARTIFACTS | {"cluster", "schedule"},
+    "least_cards": ARTIFACTS | {"memory", "optimizers"},
+    "profile_text": ARTIFACTS | {"memory", "optimizers", "least_cards"},
     "solve": PURE,
     "chain": ARTIFACTS,
     "measure": ARTIFACTS | {"optimizers", "chain"},
     "runtime": ARTIFACTS | {"schedule", "plan_check", "chain", "measure"},
     "report": PURE | TEXTS | {"solve"},
     "demo": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report"},
-    "cli": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report", "demo"},
+    "cli": PURE
+    | TEXTS
+    | {"profile_text", "solve", "chain", "measure", "runtime", "report", "demo"},
     "__main__": {"cli"},
 }
 HOME = {

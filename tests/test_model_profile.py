@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from planner import artifact
 from planner.errors import ArtifactError, WishError
 from planner.model_profile import LayerProfile, ModelProfile, load_profile, sha256_of
-from planner.profile_text import describe_profile
 
 
 def layer(name: str, **costs) -> LayerProfile:
@@ -86,14 +85,3 @@ def test_the_fingerprint_changes_with_the_file(tmp_path):
     assert load_profile(path) == profile_of("a")
     artifact.save(profile_of("b"), path)
     assert sha256_of(path) != before
-
-
-def test_neighbours_of_equal_cost_stand_on_one_line():
-    blocks = [layer(f"blocks.{i}", kind="Block", forward_s=2e-3) for i in range(3)]
-    profile = ModelProfile(
-        layers=(layer("embed", kind="embedding"), *blocks, layer("head", kind="head"))
-    )
-    lines = describe_profile(profile).splitlines()
-    counts = [" ".join(line.split()[:3]) for line in lines[4:]]
-    assert counts == ["1 x embedding", "3 x Block", "1 x head"]
-    assert "2.00 ms" in lines[5]

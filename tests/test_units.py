@@ -8,6 +8,7 @@ from planner.units import (
     MIB,
     format_bytes,
     format_count,
+    format_figure,
     format_percent,
     format_seconds,
     parse_bytes,
@@ -68,3 +69,11 @@ def test_a_written_size_reads_back_within_its_three_digits(num_bytes):
 )
 def test_numbers_are_written_with_the_unit_that_suits_them(written, expected):
     assert written == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (1e-6, "<0.01"), (0.25, "0.25"), (12.345, "12.3"), (1234.5, "1234")],
+)
+def test_figures_without_a_unit(number, text):
+    assert format_figure(number) == text
