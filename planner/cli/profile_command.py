@@ -109,4 +109,5 @@ def default_path(model: str, device_name: str) -> Path:
         A path in `profiles/`, relative to the current folder.
     """
     name = Path(model).resolve().name if Path(model).is_dir() else model
-    return Path("profiles") / f"{file_stem(name)}-{file_stem(device_name).lower()}.json"
+    stem = f"{file_stem(name)}-{file_stem(device_name)}".lower()
+    return Path("profiles") / f"{stem}.json"

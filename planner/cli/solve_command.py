@@ -1,5 +1,7 @@
 """`planner solve`: which layers on which card, in which order."""
 
+import json
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -126,7 +128,7 @@ def solve(
 
 
 def newest_profile() -> Path:
-    """The profile that was written last, and say which.
+    """The profile that was made last, and say which.
 
     Returns:
         A path in `profiles/`, relative to the current folder.
@@ -134,12 +136,22 @@ def newest_profile() -> Path:
     Raises:
         ArtifactError: There is none.
     """
-    found = sorted(PROFILES.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    if not found:
+    found = max(PROFILES.glob("*.json"), key=_made, default=None)
+    if found is None:
         msg = f"there is no profile in {PROFILES}/; make one with planner profile MODEL"
         raise ArtifactError(msg)
-    say_aside(f"using {found[-1]}, the newest profile")
-    return found[-1]
+    say_aside(f"using {found}, the newest profile")
+    return found
+
+
+def _made(path: Path) -> tuple[float, float]:
+    """When a profile was made, and written [s]: a fresh clone's files are all new."""
+    written_s = path.stat().st_mtime
+    try:
+        created = json.loads(path.read_bytes())["created"]
+        return datetime.fromisoformat(created).timestamp(), written_s
+    except (ValueError, KeyError, TypeError, OSError):
+        return written_s, written_s  # written by hand
 
 
 def failure(error: InfeasibleError) -> dict[str, object]:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -149,7 +150,7 @@ def test_profile_defaults_are_smaller_on_the_cpu(asked, arguments, dtype, seq_le
 
 def test_profile_writes_where_it_is_called_and_says_so(asked):
     result = call("profile", "org/Tiny-1B", "--microbatch-size", "1,2,4")
-    path = Path("profiles/Tiny-1B-rtx3090.json")
+    path = Path("profiles/tiny-1b-rtx3090.json")
     assert load_profile(path) == PROFILE
     assert result.stdout.splitlines()[-1] == f"wrote {path}"
     assert "6 x layer" in result.stdout
@@ -218,6 +219,24 @@ def test_solve_takes_the_newest_profile_and_says_which(tmp_path):
     result = call("solve", "--gpus", "2")
     assert "using profiles/new.json" in result.stderr
     assert load_plan(Path("plan.json")).profile.path == "profiles/new.json"
+
+
+def test_the_newest_is_the_one_made_last_wherever_the_files_come_from(tmp_path):
+    # As in a fresh clone, whose samples are written later than they were made.
+    for name, created in (("sample", "2026-12-02"), ("mine", "2026-12-03")):
+        profile = dataclasses.replace(PROFILE, created=f"{created}T00:00:00+00:00")
+        artifact.save(profile, tmp_path / "profiles" / f"{name}.json")
+    os.utime(tmp_path / "profiles" / "mine.json", (1e9, 1e9))
+    assert "using profiles/mine.json" in call("solve", "--gpus", "2").stderr
+
+
+def test_what_is_no_profile_goes_by_when_it_was_written(tmp_path):
+    artifact.save(PROFILE, tmp_path / "profiles" / "good.json")
+    for name, text in (("half.json", '{"laye'), ("odd.json", '{"created": 3}')):
+        path = tmp_path / "profiles" / name
+        path.write_text(text, encoding="utf-8")
+        os.utime(path, (1e9, 1e9))
+    assert "using profiles/good.json" in call("solve", "--gpus", "2").stderr
 
 
 def test_solve_without_any_profile_says_how_to_make_one():
