@@ -15,7 +15,8 @@ from typing import Literal
 
 import torch
 
-from planner.cards import Card, card_named
+from planner.cards import card_named, check_dtype
+from planner.catalogue import Card
 from planner.chain.crossing import Crossing
 from planner.chain.inputs import make_rows
 from planner.chain.layers import Chain, Layer, find_chain
@@ -121,9 +122,11 @@ def profile_model(
 
     Raises:
         ModelError: The model cannot be found or cut.
-        WishError: The device is unknown, or the model cannot take `seq_len`.
+        WishError: The device is unknown or lacks the dtype, or the model cannot
+            take `seq_len`.
     """
     bench = _open_bench(device, progress)
+    check_dtype(bench.card, dtype)
     source = open_source(
         model_id, revision=revision, trust_remote_code=trust_remote_code
     )

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
-from planner.cards import Card
+from planner.catalogue import Card
 from planner.measure.flops import missing_formulas
 from planner.measure.layer_run import LayerRun
 from planner.measure.timed import LayerTimes
