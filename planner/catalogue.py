@@ -120,7 +120,9 @@ def _card(name: str, table: Any) -> Card:
     for key in table:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, 1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(_KEYS)}"
+            hint = (
+                f"did you mean {close[0]}?" if close else f"known: {', '.join(_KEYS)}"
+            )
             msg = f"unknown key {key}; {hint}"
             raise ValueError(msg)
     for key in _REQUIRED:

@@ -211,9 +211,16 @@ def test_cuda_without_a_card_is_refused_with_the_way_out(folders, no_card):
         profiled(folders["llama"], "cuda")
 
 
-def test_an_unknown_card_is_refused_with_the_catalogue(folders):
-    with pytest.raises(WishError, match=r"unknown card 'rtx9'; the catalogue has rtx3"):
-        profiled(folders["llama"], "rtx9")
+def test_an_unknown_card_is_refused_with_the_nearest_names(folders):
+    with pytest.raises(WishError, match=r"unknown card 'rtx30'; the nearest are rtx30"):
+        profiled(folders["llama"], "rtx30")
+
+
+def test_a_dtype_that_the_card_lacks_is_refused(folders):
+    with pytest.raises(WishError, match="v100-16gb has no bfloat16, only float32"):
+        profiled(folders["llama"], "v100", dtype="bfloat16")
+    profile = profiled(folders["llama"], "v100", dtype="float32")
+    assert (profile.device.name, profile.dtype) == ("v100-16gb", "float32")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
