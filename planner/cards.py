@@ -190,6 +190,9 @@ def card_called(device_name: str) -> Card | None:
     Returns:
         The card with the longest name or alias found in it, or None; an
         `RTX 4080 SUPER` is no RTX 4080.
+
+    Raises:
+        ArtifactError: A file of the user cannot be read, or a key in it is wrong.
     """
     text = device_name.lower()
     matches = []
@@ -216,7 +219,7 @@ def check_dtype(card: Card | None, dtype: str) -> None:
         has = ", ".join(card.dtypes)
         msg = (
             f"{card.name} has no {dtype}, only {has}; "
-            f"use --dtype {card.dtypes[0]} or another card"
+            f"profile with --dtype {card.dtypes[0]}, or use another card"
         )
         raise WishError(msg)
 

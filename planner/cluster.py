@@ -59,8 +59,9 @@ def parse_cluster(
         One device a card, in the order of the stages.
 
     Raises:
-        WishError: A value cannot be read, a list has the wrong length, or a reserve
-            takes all of a card.
+        ArtifactError: A file of the user's cards is wrong.
+        WishError: A value cannot be read, a list has the wrong length, a card is
+            unknown or lacks the profile's dtype, or a reserve takes all of a card.
     """
     devices = _like_profiled(gpus, profile) or _from_catalogue(gpus, profile, speed)
     on_cpu = gpus.strip().isdecimal() and profile.device.type == "cpu"
@@ -175,6 +176,9 @@ def profiled_card(profile: ModelProfile) -> Card | None:
 
     Returns:
         The card with the longest name found in it, or None.
+
+    Raises:
+        ArtifactError: A file of the user's cards is wrong.
     """
     return card_called(profile.device.name)
 

@@ -101,7 +101,7 @@ def test_a_card_is_recognised_in_what_cuda_calls_it_and_no_other(name, card):
 
 
 def test_a_dtype_that_a_card_lacks_is_refused_with_those_it_has():
-    message = r"v100-16gb has no bfloat16, only float32; use --dtype float32 or another"
+    message = "v100-16gb has no bfloat16, only float32; profile with --dtype float32,"
     with pytest.raises(WishError, match=message):
         check_dtype(card_named("v100"), "bfloat16")
     check_dtype(card_named("v100"), "float32")
