@@ -12,7 +12,7 @@ from model_folders import llama_config, save_model
 
 from planner.cards import card_named
 from planner.errors import WishError
-from planner.measure import profiling, timed
+from planner.measure import bench, timed, visit
 from planner.measure.profiling import profile_model
 from planner.measure.timed import LayerTimes
 
@@ -84,7 +84,7 @@ def folders(tmp_path_factory):
 def no_waiting(monkeypatch):
     """Layers are run for their memory, not for their time."""
     times = LayerTimes(forward_s=2.0, backward_s=3.0, input_grad_s=1.0, weight_grad_s=2)
-    monkeypatch.setattr(profiling, "time_layer", lambda run, device: times)
+    monkeypatch.setattr(bench, "time_layer", lambda run, device: times)
 
 
 def without_times(layers):
@@ -97,7 +97,7 @@ def test_the_card_costs_the_bytes_and_flops_that_the_cpu_measures(
 ):
     measured = profiled(folders[name], "cpu")
     rounded = profiled(folders[name], "rtx3090")
-    monkeypatch.setattr(profiling, "_CUDA_GRANULARITY", 1)
+    monkeypatch.setattr(bench, "CUDA_GRANULARITY", 1)
     computed = profiled(folders[name], "rtx3090")
     assert without_times(computed.layers) == without_times(measured.layers)
     for layer, exact in zip(rounded.layers, computed.layers, strict=True):
@@ -131,14 +131,14 @@ def test_the_layers_of_a_tied_llama_add_up(tmp_path, no_waiting):
 
 def test_each_distinct_layer_is_visited_once_per_size(folders, no_waiting, monkeypatch):
     visited = []
-    real = profiling.build_stage
+    real = visit.build_stage
 
     def spy(source, chain, recipe, **settings):
         visited.append(chain.layers[recipe.first].name)
         assert recipe.first == recipe.last, "one layer at a time"
         return real(source, chain, recipe, **settings)
 
-    monkeypatch.setattr(profiling, "build_stage", spy)
+    monkeypatch.setattr(visit, "build_stage", spy)
     lines = []
     profile = profiled(
         folders["llama"], "cpu", microbatch_sizes=(2, 1), progress=lines.append
