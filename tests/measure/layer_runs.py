@@ -21,6 +21,10 @@ CONFIGS = {
         n_positions=128,
         bos_token_id=None,
         eos_token_id=None,
+        # Dropout keeps other masks on a card.
+        attn_pdrop=0.0,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
     ),
 }
 
