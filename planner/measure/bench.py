@@ -1,0 +1,150 @@
+"""Where layers are run: a device of this machine, or fake tensors for a card."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from planner.cards import card_named
+from planner.catalogue import Card
+from planner.errors import WishError
+from planner.measure.cuda_kernels import CudaKernels
+from planner.measure.fake_tensors import fake_tensors
+from planner.measure.layer_run import LayerRun
+from planner.measure.roofline import EFFICIENCY, estimate_times
+from planner.measure.timed import LayerTimes, time_layer
+from planner.model_profile import ProfiledDevice
+
+DEFAULT_CARD = "rtx3090"
+CUDA_GRANULARITY = 512
+# Of a card whose own is unknown: the first that computes in bfloat16.
+_CAPABILITY = (8, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where layers are run, and what times them.
+
+    Attributes:
+        device: Of the tensors.
+        granularity: Of the allocator [bytes].
+        card: The card to compute times for; None measures on `device`.
+    """
+
+    device: torch.device
+    granularity: int = 1
+    card: Card | None = None
+
+    def times(self, run: LayerRun, dtype: torch.dtype) -> LayerTimes:
+        """Time a layer.
+
+        Args:
+            run: The layer.
+            dtype: Of its matrix products.
+
+        Returns:
+            Its times.
+        """
+        if self.card is not None:
+            return estimate_times(run, self.card, dtype)
+        return time_layer(run, self.device)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Everything that makes layers run here.
+
+        Yields:
+            Nothing.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.card is not None:
+                stack.enter_context(fake_tensors())
+                stack.enter_context(CudaKernels(_capability(self.card)))
+            elif self.device.type == "cpu":
+                # As many as each process of a run has.
+                stack.callback(torch.set_num_threads, torch.get_num_threads())
+                torch.set_num_threads(1)
+            yield
+
+
+def open_bench(device: str, progress: Callable[[str], None]) -> Bench:
+    """Choose where layers are run.
+
+    Args:
+        device: `cpu`, `cuda`, `auto` or a card of the catalogue.
+        progress: Is told what `auto` comes to.
+
+    Returns:
+        The bench.
+
+    Raises:
+        WishError: There is no such card, here or in the catalogue.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else DEFAULT_CARD
+        if device == DEFAULT_CARD:
+            progress(f"no CUDA card here: computing for the catalogue's {DEFAULT_CARD}")
+    if device == "cpu":
+        return Bench(device=torch.device("cpu"))
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            msg = (
+                "there is no CUDA card that torch can use; measure on the CPU with "
+                f"--device cpu, or compute for a card with --device {DEFAULT_CARD}"
+            )
+            raise WishError(msg)
+        return Bench(device=torch.device("cuda"), granularity=CUDA_GRANULARITY)
+    return Bench(
+        device=torch.device("cpu"),
+        granularity=CUDA_GRANULARITY,
+        card=card_named(device),
+    )
+
+
+def describe_device(
+    bench: Bench, *, optimizer_s: dict[str, float], overhead_s: float
+) -> ProfiledDevice:
+    """What a profile says of the device.
+
+    Args:
+        bench: Where the layers were run.
+        optimizer_s: Time of an optimizer step per parameter, by optimizer [s].
+        overhead_s: Fixed time of one action outside its layers [s].
+
+    Returns:
+        The device.
+    """
+    if bench.card is not None:
+        return ProfiledDevice(
+            name=bench.card.name,
+            kind="analytic",
+            type="cuda",
+            memory_bytes=bench.card.memory_bytes,
+            optimizer_s_per_parameter=optimizer_s,
+            efficiency=EFFICIENCY,
+        )
+    if bench.device.type == "cuda":
+        name = torch.cuda.get_device_name()
+        memory_bytes = torch.cuda.get_device_properties(0).total_memory
+        kind: Literal["cuda", "cpu"] = "cuda"
+    else:
+        name, kind = "cpu", "cpu"
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return ProfiledDevice(
+        name=name,
+        kind="measured",
+        type=kind,
+        memory_bytes=memory_bytes,
+        optimizer_s_per_parameter=optimizer_s,
+        step_overhead_s=overhead_s,
+    )
+
+
+def _capability(card: Card) -> tuple[int, int]:
+    if not card.compute_capability:
+        return _CAPABILITY
+    major, minor = card.compute_capability.split(".")
+    return int(major), int(minor)

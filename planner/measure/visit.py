@@ -1,0 +1,192 @@
+"""Every distinct layer of a model, built, run and dropped one at a time.
+
+Layers with the same fingerprint (class, shapes, settings) cost the same and are
+visited once.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+
+from planner.chain.crossing import Crossing
+from planner.chain.inputs import make_rows
+from planner.chain.layers import Chain, Layer
+from planner.chain.source import DTYPES, ModelSource
+from planner.chain.stages import StageRecipe, build_stage
+from planner.measure.bench import Bench
+from planner.measure.fake_tensors import NEED_VALUES, real_tensors
+from planner.measure.flops import count_forward_flops
+from planner.measure.layer_memory import LayerMemory, measure_memory
+from planner.measure.layer_run import LayerRun, block_run, stage_run
+from planner.measure.roofline import optimizer_seconds
+from planner.measure.timed import LayerTimes, time_forward, time_optimizer
+from planner.model_profile import LayerProfile
+
+
+class Visit:
+    """All layers of a model at one microbatch size.
+
+    Args:
+        source: The model.
+        chain: Its layers, found at this size.
+        bench: Where they are run.
+        dtype: Of weights and activations.
+        shape: Sequences of a microbatch, tokens of a sequence.
+        progress: Is told what is being done.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        chain: Chain,
+        bench: Bench,
+        dtype: Literal["float32", "bfloat16"],
+        shape: tuple[int, int],
+        progress: Callable[[str], None],
+    ):
+        self._source, self._chain, self._bench = source, chain, bench
+        self._dtype, self._shape, self._progress = dtype, shape, progress
+        self._known: dict[str, LayerProfile] = {}
+        self.optimizer_s: dict[str, float] = {}
+        self.overhead_s = 0.0
+
+    def layers(self) -> tuple[LayerProfile, ...]:
+        """Profile every distinct layer once.
+
+        Returns:
+            One entry a layer, first to last.
+        """
+        found = []
+        # Blocks first: they tell what a stage costs besides its layers.
+        order = [*self._chain.inner, self._chain.layers[0], self._chain.layers[-1]]
+        for layer in order:
+            if layer.fingerprint not in self._known:
+                alike = [x for x in order if x.fingerprint == layer.fingerprint]
+                self._progress(
+                    f"profiling {layer.name} ({len(alike)} x {layer.kind}), "
+                    f"{self._shape[0]} x {self._shape[1]} tokens"
+                )
+                self._known[layer.fingerprint] = self._profile_somehow(layer)
+        for index, layer in enumerate(self._chain.layers):
+            cost = self._known[layer.fingerprint]
+            crossing = self._crossing(index)
+            found.append(
+                replace(
+                    cost,
+                    name=layer.name,
+                    num_parameters=layer.num_parameters,
+                    num_tied_parameters=layer.num_tied_parameters,
+                    output_bytes=sum(x.num_bytes for x in crossing)
+                    or cost.output_bytes,
+                )
+            )
+        return tuple(found)
+
+    def _crossing(self, last_layer: int) -> tuple[Crossing, ...]:
+        return self._chain.crossing(last_layer, dtype=DTYPES[self._dtype])
+
+    def _profile_somehow(self, layer: Layer) -> LayerProfile:
+        """Profile a layer, with real tensors if fake ones do not do."""
+        try:
+            return self._profile(layer)
+        except NEED_VALUES:
+            self._progress(f"{layer.name} looks at values: running it on this CPU")
+            with real_tensors():
+                return self._profile(layer)
+
+    def _profile(self, layer: Layer) -> LayerProfile:
+        index = self._chain.layers.index(layer)
+        num_calls = self._chain.calls.count(index)
+        is_block = layer in self._chain.inner
+        if is_block and not num_calls:
+            return LayerProfile(name=layer.name, kind=layer.kind)
+        first = self._chain.entry_before(index)
+        recipe = StageRecipe(
+            first=first,
+            last=index,
+            dtype=self._dtype,
+            attention=self._chain.attention,
+        )
+        device = self._bench.device
+        stage = build_stage(self._source, self._chain, recipe, device=device, seed=0)
+        rows = make_rows(
+            self._source, self._shape, dtype=DTYPES[self._dtype], device=device
+        )
+        received = [_random(x, device) for x in self._crossing(first - 1)]
+        whole = stage_run(stage, received, rows)
+        run = block_run(stage, whole) if is_block else whole
+        times = self._bench.times(run, DTYPES[self._dtype])
+        if not self.optimizer_s and run.parameters:
+            self._time_optimizer(run)
+            if is_block and self._bench.card is None:
+                # What the model does around every stage's layers.
+                stage_s = time_forward(whole, device)
+                self.overhead_s = max(0.0, stage_s - time_forward(run, device))
+        if not is_block:
+            times = times.without_forward_overhead(self.overhead_s)
+        memory = measure_memory(run, granularity=self._bench.granularity)
+        recomputed = memory
+        if is_block:
+            again = block_run(stage, whole, recompute=True)
+            recomputed = measure_memory(again, granularity=self._bench.granularity)
+        flops = count_forward_flops(run)
+        cost = _layer_profile(layer, times, memory, recomputed, flops)
+        return _times_calls(cost, num_calls) if is_block else cost
+
+    def _time_optimizer(self, run: LayerRun) -> None:
+        bench = self._bench
+        if bench.card is not None:
+            dtype = DTYPES[self._dtype]
+            self.optimizer_s = optimizer_seconds(bench.card, dtype)
+            return
+        self.optimizer_s = {
+            name: time_optimizer(name, run, bench.device) for name in ("adamw", "sgd")
+        }
+
+
+def _times_calls(cost: LayerProfile, num_calls: int) -> LayerProfile:
+    """A block that a model calls several times costs as many times as much."""
+    return replace(
+        cost,
+        forward_flops=cost.forward_flops * num_calls,
+        forward_s=cost.forward_s * num_calls,
+        backward_s=cost.backward_s * num_calls,
+        input_grad_s=cost.input_grad_s * num_calls,
+        weight_grad_s=cost.weight_grad_s * num_calls,
+        activation_bytes=cost.activation_bytes * num_calls,
+        recompute_activation_bytes=cost.recompute_activation_bytes * num_calls,
+    )
+
+
+def _random(like: Crossing, device: torch.device) -> torch.Tensor:
+    """A tensor as it crosses a cut; numbers other than fractions are zero."""
+    if like.dtype.is_floating_point:
+        return torch.randn(like.shape).to(device, like.dtype)
+    return torch.zeros(like.shape, dtype=like.dtype, device=device)
+
+
+def _layer_profile(
+    layer: Layer,
+    times: LayerTimes,
+    memory: LayerMemory,
+    recomputed: LayerMemory,
+    flops: int,
+) -> LayerProfile:
+    return LayerProfile(
+        name=layer.name,
+        kind=layer.kind,
+        num_parameters=layer.num_parameters,
+        num_tied_parameters=layer.num_tied_parameters,
+        forward_flops=flops,
+        forward_s=times.forward_s,
+        backward_s=times.backward_s,
+        input_grad_s=times.input_grad_s,
+        weight_grad_s=times.weight_grad_s,
+        activation_bytes=memory.activation_bytes,
+        recompute_activation_bytes=recomputed.activation_bytes,
+        output_bytes=memory.output_bytes,
+        forward_peak_bytes=memory.forward_peak_bytes,
+        backward_peak_bytes=memory.backward_peak_bytes,
+    )
