@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from planner.cards import DEFAULT_CUDA_RESERVE_BYTES, card_named
+from planner.cards import CARDS, DEFAULT_CUDA_RESERVE_BYTES
 from planner.least_cards import least_cards
 from planner.memory import stage_parameters
 from planner.model_profile import LayerProfile, ModelProfile
@@ -177,7 +177,7 @@ def card_sentence(profile: ModelProfile) -> str:
     Returns:
         One sentence, for the default optimizer and for the one that needs fewest.
     """
-    budget_bytes = card_named(_COMMON_CARD).memory_bytes - DEFAULT_CUDA_RESERVE_BYTES
+    budget_bytes = CARDS[_COMMON_CARD].memory_bytes - DEFAULT_CUDA_RESERVE_BYTES
     found = {
         x.title: least_cards(profile, x, budget_bytes) for x in _optimizers(profile)
     }
