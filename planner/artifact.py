@@ -104,6 +104,29 @@ def save(value: Any, path: Path) -> None:
     write_atomically(path, to_json(value).encode())
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a path that cannot be written, before the work for it is done.
+
+    Args:
+        path: The file to be written; folders would be made.
+
+    Raises:
+        ArtifactError: It is a folder, or lies below a file or in a folder that may
+            not be written to.
+    """
+    above = next(x for x in path.absolute().parents if x.exists())
+    if path.is_dir():
+        reason = "it is a folder"
+    elif not above.is_dir():
+        reason = f"{above} is a file"
+    elif not os.access(above, os.W_OK | os.X_OK):
+        reason = f"{above} may not be written to"
+    else:
+        return
+    msg = f"cannot write {path}: {reason}; name another file with -o"
+    raise ArtifactError(msg)
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file aside and rename it, so that no reader sees half of it.
 

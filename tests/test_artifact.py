@@ -77,3 +77,21 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path):
     with pytest.raises(ArtifactError, match="cannot write"):
         artifact.save(SmallThing(size=1), tmp_path / "taken")
     assert [entry.name for entry in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_path_that_can_be_written_is_not_touched(tmp_path):
+    artifact.check_writable(tmp_path / "new" / "folder" / "a.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match=r"it is a folder; name another file with"):
+        artifact.check_writable(tmp_path)
+    with pytest.raises(ArtifactError, match=r"/file is a file;"):
+        artifact.check_writable(tmp_path / "file" / "a.json")
+    monkeypatch.setattr(artifact.os, "access", lambda path, mode: False)
+    with pytest.raises(ArtifactError, match=f"{tmp_path} may not be written to"):
+        artifact.check_writable(tmp_path / "a.json")

@@ -60,6 +60,7 @@ HOME = {
     "safetensors": {"chain", "runtime"},
     "msgspec": {"artifact"},
     "click": {"cli"},
+    "tqdm": {"cli"},
 }
 HEAVY = ["torch", "pulp", "matplotlib", "pandas", "transformers", "numpy", "msgspec"]
 

@@ -12,10 +12,10 @@ from planner.cli.parameters import (
     file_stem,
     integers,
     revision,
-    say_aside,
     speaker,
     trust_remote_code,
 )
+from planner.cli.progress import shown_progress
 
 
 @click.command()
@@ -74,21 +74,25 @@ def profile(
     package.module:factory.
     """
     from planner import artifact  # msgspec
-    from planner.measure import Lines, profile_model  # torch
+
+    # Not only once all is measured.
+    artifact.check_writable(output or default_path(model, device))
+    from planner.measure import profile_model  # torch
     from planner.profile_text import describe_profile
 
     on_cpu = device == "cpu"
-    found = profile_model(
-        model,
-        device=device,
-        dtype=dtype or ("float32" if on_cpu else "bfloat16"),
-        seq_len=seq_len or (256 if on_cpu else 2048),
-        microbatch_sizes=microbatch_sizes,
-        attention=attention,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        progress=Lines(say=say_aside),
-    )
+    with shown_progress() as progress:
+        found = profile_model(
+            model,
+            device=device,
+            dtype=dtype or ("float32" if on_cpu else "bfloat16"),
+            seq_len=seq_len or (256 if on_cpu else 2048),
+            microbatch_sizes=microbatch_sizes,
+            attention=attention,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            progress=progress,
+        )
     path = output or default_path(model, found.device.name)
     artifact.save(found, path)
     if as_json:
