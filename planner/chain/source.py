@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import constants
-from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
 from planner.chain.hub import hub_is_reachable
-from planner.chain.missing_import import import_advice
 from planner.chain.own_module import (
     computes_loss,
     describe_module,
@@ -27,19 +24,15 @@ from planner.chain.own_module import (
     make_module,
     sample_rows,
 )
+from planner.chain.refusals import (
+    check_folder,
+    check_sizes,
+    why_no_config,
+    why_not_built,
+)
 from planner.errors import ModelError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-# What transformers raises for a configuration that it cannot use.
-_REFUSALS = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    ImportError,
-    StrictDataclassError,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,23 +100,18 @@ def open_source(
     """
     if is_factory_name(model_id):
         return _open_own(model_id)
-    path = Path(model_id)
-    if path.is_dir() and not (path / "config.json").is_file():
-        msg = f"{model_id} is not a model folder: it has no config.json"
-        raise ModelError(msg)
-    if path.is_file():
-        msg = f"{model_id} is a file; give the folder that holds config.json"
-        raise ModelError(msg)
+    check_folder(model_id)
     try:
         config = AutoConfig.from_pretrained(
             model_id,
             revision=revision,
             trust_remote_code=trust_remote_code,
-            local_files_only=not path.is_dir() and not hub_is_reachable(),
+            local_files_only=not Path(model_id).is_dir() and not hub_is_reachable(),
         )
-    except _REFUSALS as error:
-        raise ModelError(_why_no_config(model_id, error)) from error
+    except Exception as error:  # a configuration can be wrong in any way
+        raise ModelError(why_no_config(model_id, error, revision)) from error
     _check_it_can_be_built(model_id, config, trust_remote_code)
+    check_sizes(model_id, config)
     return ModelSource(
         id=model_id,
         config=config,
@@ -180,16 +168,8 @@ def build_model(
             attn_implementation=None if attention == "auto" else attention,
             trust_remote_code=source.trust_remote_code,
         )
-    except _REFUSALS as error:
-        msg = f"transformers cannot build {source.id}: {_one_line(error)}"
-        if isinstance(error, ImportError):
-            msg = import_advice(source.id, error)
-        if "attn_implementation" in str(error):
-            msg = (
-                f"{source.id} has no attention '{attention}' in transformers; "
-                "let it choose with --attention auto"
-            )
-        raise ModelError(msg) from error
+    except Exception as error:  # so can what it is built from
+        raise ModelError(why_not_built(source.id, error, attention)) from error
     _recompute_nothing(model)
     return model.train()
 
@@ -269,37 +249,3 @@ def _check_it_can_be_built(model_id: str, config: Any, trust_remote_code: bool) 
             "with --trust-remote-code"
         )
         raise ModelError(msg)
-
-
-def _why_no_config(model_id: str, error: Exception) -> str:
-    if isinstance(error, ImportError):
-        return import_advice(model_id, error)
-    if "trust_remote_code" in str(error):
-        return (
-            f"{model_id} brings its own code; read it, then allow it with "
-            "--trust-remote-code"
-        )
-    if Path(model_id).is_dir():
-        return f"{model_id}/config.json cannot be used: {_one_line(error)}"
-    if model_id.startswith((".", "/", "~")) or model_id.count("/") > 1:
-        return f"there is no model folder {model_id}"
-    if not hub_is_reachable():
-        off = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
-        return (
-            f"'{model_id}' is no folder here, and the model hub cannot be "
-            f"reached{off}; "
-            "check the network, or give the path of a local folder"
-        )
-    return (
-        f"'{model_id}' is neither a folder here nor a model that the hub gave us; "
-        f"check the spelling, or give a local folder "
-        f"({_one_line(error, num_lines=1)})"
-    )
-
-
-def _one_line(error: Exception, *, num_lines: int = 2) -> str:
-    """The start of an error's text; transformers goes on with advice."""
-    if isinstance(error, KeyError):
-        return f"it knows no {error}"
-    lines = str(error).split("\n")[:num_lines]
-    return " ".join(" ".join(lines).split()) or type(error).__name__

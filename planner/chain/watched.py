@@ -96,7 +96,10 @@ def watch_model(
                 raise
             except Exception as error:  # whatever a model's code may raise
                 failures.append(error)
-    msg = f"{source.id} does not run from token ids alone: {one_line(failures[-1])}"
+    msg = (
+        f"{source.id} does not run from token ids alone: {one_line(failures[-1])}; "
+        "check its configuration, or give a model that takes nothing else"
+    )
     raise ModelError(msg) from failures[-1]
 
 

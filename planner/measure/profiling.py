@@ -106,7 +106,7 @@ def _num_distinct(chain: Chain) -> int:
 def _check_length(source: ModelSource, seq_len: int) -> None:
     config = source.config.get_text_config(decoder=True)
     longest = getattr(config, "max_position_embeddings", None)
-    if isinstance(longest, int) and seq_len > longest:
+    if isinstance(longest, int) and 0 < longest < seq_len:  # some say -1: no end
         msg = (
             f"{source.id} takes sequences of at most {longest} tokens, not {seq_len}; "
             f"use --seq-len {longest} or less"

@@ -63,7 +63,8 @@ def test_without_a_network_it_is_not_waited_for(monkeypatch):
         asked.append(address)
         raise OSError
 
-    monkeypatch.setattr("planner.chain.source.hub_is_reachable", lambda: False)
+    for asker in ("source", "refusals"):
+        monkeypatch.setattr(f"planner.chain.{asker}.hub_is_reachable", lambda: False)
     monkeypatch.setattr("socket.getaddrinfo", ask)
     monkeypatch.setattr("socket.socket.connect", ask)
     assert "the model hub cannot be reached" in error_of("no-such-person/no-such-model")
@@ -73,7 +74,8 @@ def test_without_a_network_it_is_not_waited_for(monkeypatch):
 def test_a_missing_folder_is_not_looked_for_on_the_hub(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert (
-        error_of(str(tmp_path / "gone")) == f"there is no model folder {tmp_path}/gone"
+        error_of(str(tmp_path / "gone"))
+        == f"there is no model folder {tmp_path}/gone; check the path"
     )
 
 
@@ -87,7 +89,7 @@ def test_a_file_is_not_a_folder(write_config):
 
 
 def test_a_configuration_that_is_not_json(write_config):
-    assert "not a valid JSON file" in error_of(write_config("{nonsense"))
+    assert "config.json is not JSON (Expecting" in error_of(write_config("{nonsense"))
 
 
 def test_a_configuration_without_a_type(write_config):
