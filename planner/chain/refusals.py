@@ -43,6 +43,9 @@ def check_folder(model_id: str) -> None:
         ModelError: It is no folder of a model.
     """
     path = Path(model_id)
+    if not model_id.strip():
+        msg = "no model is named; give a hub id or a folder"
+        raise ModelError(msg)
     if path.is_file():
         kind = " in the GGUF format" if path.suffix == ".gguf" else ""
         msg = f"{model_id} is a file{kind}; give the folder that holds config.json"
@@ -147,6 +150,11 @@ def why_not_built(model_id: str, error: Exception, attention: str) -> str:
     Returns:
         One line.
     """
+    if isinstance(error, ImportError) and "Attention" in str(error):
+        return (
+            f"attention '{attention}' cannot be used here ({_reason(error)}); "
+            "let the model choose with --attention auto"
+        )
     if isinstance(error, ImportError):
         return import_advice(model_id, error)
     if "attn_implementation" in str(error):

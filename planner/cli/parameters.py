@@ -64,7 +64,7 @@ def integers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
         value: As the user wrote it.
 
     Returns:
-        The numbers, in the order they were written.
+        The numbers, each once, in the order they were written.
 
     Raises:
         click.BadParameter: An entry is no whole number from 1.
@@ -73,7 +73,7 @@ def integers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
     if not all(part.isdecimal() and int(part) for part in parts):
         msg = f"'{value}' is not a list of whole numbers from 1, such as 1,2,4"
         raise click.BadParameter(msg, ctx, param)
-    return tuple(map(int, parts))
+    return tuple(dict.fromkeys(map(int, parts)))
 
 
 def speaker(as_json: bool) -> Callable[[str], None]:

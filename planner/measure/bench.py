@@ -92,6 +92,13 @@ def open_bench(device: str, progress: Progress) -> Bench:
             )
     if device == "cpu":
         return Bench(device=torch.device("cpu"))
+    if device.startswith("cuda:"):
+        number = device.removeprefix("cuda:")
+        msg = (
+            f"--device {device} is not how a card is chosen: measure on it with "
+            f"CUDA_VISIBLE_DEVICES={number} and --device cuda"
+        )
+        raise WishError(msg)
     if device == "cuda":
         if not torch.cuda.is_available():
             msg = (

@@ -12,7 +12,7 @@ import torch
 from fake_hub import ANSWERS, fake_hub
 from model_folders import llama_config
 
-from planner.chain.refusals import check_folder
+from planner.chain.refusals import check_folder, why_not_built
 from planner.chain.source import build_model, open_source
 from planner.errors import ModelError
 from planner.measure import Lines, profile_model
@@ -190,3 +190,11 @@ def test_a_folder_in_place_of_the_configuration(tmp_path):
 
 def test_a_name_on_the_hub_is_no_folder_to_check():
     check_folder("org/model")
+
+
+def test_an_attention_whose_package_is_missing():
+    error = ImportError("the package for FlashAttention2 is not installed.")
+    assert why_not_built("tiny", error, "flash_attention_2") == (
+        "attention 'flash_attention_2' cannot be used here (the package for "
+        "FlashAttention2 is not installed); let the model choose with --attention auto"
+    )
