@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from planner import artifact
 from planner.cluster import parse_cluster
-from planner.measure import profile_model
+from planner.measure import Lines, profile_model
 from planner.model_profile import ModelProfile, sha256_of
 from planner.plan import ProfileRef
 from planner.run_record import load_metrics
@@ -48,7 +48,7 @@ def main() -> None:
         attention="auto",
         revision=None,
         trust_remote_code=False,
-        progress=lambda _: None,
+        progress=Lines(say=lambda _: None),
     )
     expected = train_unsplit(args)
     print(f"{args.model}, {args.steps} steps of {args.global_batch_size} x")

@@ -13,7 +13,7 @@ from pathlib import Path
 from planner import artifact
 from planner.cluster import parse_cluster
 from planner.errors import ArtifactError
-from planner.measure import profile_model
+from planner.measure import Lines, profile_model
 from planner.model_profile import sha256_of
 from planner.plan import Plan, ProfileRef
 from planner.plan_text import describe_plan
@@ -111,7 +111,7 @@ def _plan(out_dir: Path, model_dir: Path, echo: Callable[[str], None]) -> Plan:
         attention="auto",
         revision=None,
         trust_remote_code=False,
-        progress=echo,
+        progress=Lines(say=echo),
     )
     path = out_dir / "profile.json"
     artifact.save(profile, path)

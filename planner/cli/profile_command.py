@@ -74,7 +74,7 @@ def profile(
     package.module:factory.
     """
     from planner import artifact  # msgspec
-    from planner.measure import profile_model  # torch
+    from planner.measure import Lines, profile_model  # torch
     from planner.profile_text import describe_profile
 
     on_cpu = device == "cpu"
@@ -87,7 +87,7 @@ def profile(
         attention=attention,
         revision=revision,
         trust_remote_code=trust_remote_code,
-        progress=say_aside,
+        progress=Lines(say=say_aside),
     )
     path = output or default_path(model, found.device.name)
     artifact.save(found, path)

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ from planner.cards import Card, card_named
 from planner.errors import WishError
 from planner.measure.fake_tensors import fake_tensors
 from planner.measure.layer_run import LayerRun
+from planner.measure.progress import Progress
 from planner.measure.roofline import estimate_times
 from planner.measure.timed import LayerTimes, time_layer
 from planner.model_profile import ProfiledDevice
@@ -65,7 +66,7 @@ class Bench:
             yield
 
 
-def open_bench(device: str, progress: Callable[[str], None]) -> Bench:
+def open_bench(device: str, progress: Progress) -> Bench:
     """Choose where layers are run.
 
     Args:
@@ -81,7 +82,9 @@ def open_bench(device: str, progress: Callable[[str], None]) -> Bench:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else DEFAULT_CARD
         if device == DEFAULT_CARD:
-            progress(f"no CUDA card here: computing for the catalogue's {DEFAULT_CARD}")
+            progress.say(
+                f"no CUDA card here: computing for the catalogue's {DEFAULT_CARD}"
+            )
     if device == "cpu":
         return Bench(device=torch.device("cpu"))
     if device == "cuda":

@@ -4,14 +4,14 @@ Without the card the very same code runs on fake tensors, which have shapes but
 no memory, and a roofline takes the place of the clock.
 """
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-from planner.chain.layers import find_chain
+from planner.chain.layers import Chain, find_chain
 from planner.chain.source import ModelSource, open_source, quiet_transformers
 from planner.errors import WishError
 from planner.measure.bench import describe_device, open_bench
+from planner.measure.progress import Progress, Steps
 from planner.measure.visit import Visit
 from planner.model_profile import ModelInfo, ModelProfile
 from planner.versions import installed_versions
@@ -27,7 +27,7 @@ def profile_model(
     attention: str,
     revision: str | None,
     trust_remote_code: bool,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> ModelProfile:
     """Find out what every layer of a model costs.
 
@@ -57,16 +57,18 @@ def profile_model(
     _check_length(source, seq_len)
     if source.rows is not None:
         seq_len = 1  # a row of a user's module counts as one
-    progress(f"reading {model_id}")
+    progress.say(f"reading {model_id}")
     shapes = [(size, seq_len) for size in microbatch_sizes]
     with quiet_transformers():
         chains = [find_chain(source, attention=attention, shape=x) for x in shapes]
     chain = chains[0]
     by_size = {}
+    steps = Steps(progress, sum(map(_num_distinct, chains)))
     with bench.opened(), quiet_transformers():
         for shape, found in zip(shapes, chains, strict=True):
-            visit = Visit(source, found, bench, dtype, shape, progress)
+            visit = Visit(source, found, bench, dtype, shape, steps)
             by_size[shape[0]] = visit.layers()
+    steps.end()
     first, *others = microbatch_sizes
     return ModelProfile(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -92,6 +94,10 @@ def profile_model(
             (chain.names[x.layer], chain.names[x.layer + 1]) for x in chain.uncuttable
         ),
     )
+
+
+def _num_distinct(chain: Chain) -> int:
+    return len({layer.fingerprint for layer in chain.layers})
 
 
 def _check_length(source: ModelSource, seq_len: int) -> None:

@@ -4,7 +4,6 @@ Layers with the same fingerprint (class, shapes, settings) cost the same and are
 visited once.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -20,6 +19,7 @@ from planner.measure.fake_tensors import NEED_VALUES, real_tensors
 from planner.measure.flops import count_forward_flops
 from planner.measure.layer_memory import LayerMemory, measure_memory
 from planner.measure.layer_run import LayerRun, block_run, stage_run
+from planner.measure.progress import Steps
 from planner.measure.roofline import optimizer_seconds
 from planner.measure.timed import LayerTimes, time_forward, time_optimizer
 from planner.model_profile import LayerProfile
@@ -34,7 +34,7 @@ class Visit:
         bench: Where they are run.
         dtype: Of weights and activations.
         shape: Sequences of a microbatch, tokens of a sequence.
-        progress: Is told what is being done.
+        steps: Is told what is being done.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Visit:
         bench: Bench,
         dtype: Literal["float32", "bfloat16"],
         shape: tuple[int, int],
-        progress: Callable[[str], None],
+        steps: Steps,
     ):
         self._source, self._chain, self._bench = source, chain, bench
-        self._dtype, self._shape, self._progress = dtype, shape, progress
+        self._dtype, self._shape, self._steps = dtype, shape, steps
         self._known: dict[str, LayerProfile] = {}
         self.optimizer_s: dict[str, float] = {}
         self.overhead_s = 0.0
@@ -64,8 +64,8 @@ class Visit:
         for layer in order:
             if layer.fingerprint not in self._known:
                 alike = [x for x in order if x.fingerprint == layer.fingerprint]
-                self._progress(
-                    f"profiling {layer.name} ({len(alike)} x {layer.kind}), "
+                self._steps.begin(
+                    f"{layer.name} ({len(alike)} x {layer.kind}), "
                     f"{self._shape[0]} x {self._shape[1]} tokens"
                 )
                 self._known[layer.fingerprint] = self._profile_somehow(layer)
@@ -92,7 +92,9 @@ class Visit:
         try:
             return self._profile(layer)
         except NEED_VALUES:
-            self._progress(f"{layer.name} looks at values: running it on this CPU")
+            self._steps.progress.say(
+                f"{layer.name} looks at values: running it on this CPU"
+            )
             with real_tensors():
                 return self._profile(layer)
 

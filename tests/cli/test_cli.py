@@ -124,7 +124,7 @@ def asked(monkeypatch):
 
     def profile_model(model_id, *, progress, **options):
         calls.append((model_id, options))
-        progress("measuring")
+        progress.say("measuring")
         return PROFILE
 
     monkeypatch.setattr("planner.measure.profile_model", profile_model, raising=False)

@@ -14,6 +14,7 @@ from planner.cards import card_named
 from planner.errors import WishError
 from planner.measure import bench, timed, visit
 from planner.measure.profiling import profile_model
+from planner.measure.progress import Lines
 from planner.measure.timed import LayerTimes
 
 TIMES = ("forward_s", "backward_s", "input_grad_s", "weight_grad_s")
@@ -33,7 +34,7 @@ BILLION = {
 }
 SCRIPT = """
 import json, resource, sys, time
-from planner.measure import profile_model
+from planner.measure import Lines, profile_model
 
 def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -42,7 +43,7 @@ def profile(folder, seq_len):
     return profile_model(
         folder, device="rtx3090", dtype="bfloat16", seq_len=seq_len,
         microbatch_sizes=(1,), attention="sdpa", revision=None,
-        trust_remote_code=False, progress=lambda line: None,
+        trust_remote_code=False, progress=Lines(say=lambda line: None),
     )
 
 small, large = sys.argv[1:]
@@ -69,7 +70,7 @@ def profiled(folder, device, **changes):
         "attention": "auto",
         "revision": None,
         "trust_remote_code": False,
-        "progress": lambda line: None,
+        "progress": Lines(say=lambda line: None),
     }
     return profile_model(str(folder), device=device, **{**settings, **changes})
 
@@ -141,7 +142,10 @@ def test_each_distinct_layer_is_visited_once_per_size(folders, no_waiting, monke
     monkeypatch.setattr(visit, "build_stage", spy)
     lines = []
     profile = profiled(
-        folders["llama"], "cpu", microbatch_sizes=(2, 1), progress=lines.append
+        folders["llama"],
+        "cpu",
+        microbatch_sizes=(2, 1),
+        progress=Lines(say=lines.append),
     )
     assert visited == ["model.layers.0", "embedding", "head"] * 2
     assert len(profile.layers) == 4
@@ -201,7 +205,7 @@ def no_card(monkeypatch):
 
 def test_without_a_card_auto_computes_for_one_and_says_so(folders, no_card):
     lines = []
-    profile = profiled(folders["llama"], "auto", progress=lines.append)
+    profile = profiled(folders["llama"], "auto", progress=Lines(say=lines.append))
     assert profile.device.name == "rtx3090"
     assert lines[0] == "no CUDA card here: computing for the catalogue's rtx3090"
 
