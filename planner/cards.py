@@ -1,74 +1,26 @@
 """What a card and a link can do: the catalogue, and the cluster of a user.
 
-Memory is what the driver reports as the card's total, which is less than its
-name says (a "24 GB" RTX 3090 has 23.69 GiB, an RTX 4090 23.53 GiB). Rates are
-the makers' dense figures, matrix units with fp32 accumulation. Link rates are
-what transfers reach in practice, about 80 % of the wire, in one direction.
+Memory is what CUDA reports as the card's total, which is less than its name says
+(a "24 GB" RTX 3090 has 23.69 GiB, an RTX 4090 23.53 GiB). Rates are the makers'
+dense figures, matrix units with fp32 accumulation. Link rates are what transfers
+reach in practice, about 80 % of the wire, in one direction.
 
 Known limitations: one link figure for all pairs of cards.
 """
 
+import difflib
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from planner.catalogue import Card, read_cards
 from planner.errors import WishError
 from planner.units import GIB, parse_bytes
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """A kind of card.
-
-    Attributes:
-        name: As the user writes it, such as `rtx3090`.
-        title: As the maker writes it.
-        memory_bytes: Total that the driver reports [bytes].
-        bf16_flops: Dense matrix rate, fp32 accumulation [FLOP/s].
-        fp32_flops: fp32 rate [FLOP/s].
-        memory_bandwidth: Of the card's own memory [bytes/s].
-    """
-
-    name: str
-    title: str
-    memory_bytes: int
-    bf16_flops: float
-    fp32_flops: float
-    memory_bandwidth: float
-
-
-def _card(
-    name: str, title: str, gib: float, bf16: float, fp32: float, gbps: float
-) -> Card:
-    return Card(
-        name=name,
-        title=title,
-        memory_bytes=int(gib * GIB),
-        bf16_flops=bf16 * 1e12,
-        fp32_flops=fp32 * 1e12,
-        memory_bandwidth=gbps * 1e9,
-    )
-
-
-CARDS: dict[str, Card] = {
-    card.name: card
-    for card in (
-        _card("rtx3060", "GeForce RTX 3060 12 GB", 11.76, 25.5, 12.7, 360),
-        _card("rtx3080", "GeForce RTX 3080 10 GB", 9.78, 59.5, 29.8, 760),
-        _card("rtx3090", "GeForce RTX 3090", 23.69, 71.0, 35.6, 936),
-        _card("rtx3090ti", "GeForce RTX 3090 Ti", 23.68, 80.0, 40.0, 1008),
-        _card("rtx4060ti", "GeForce RTX 4060 Ti 16 GB", 15.60, 44.0, 22.1, 288),
-        _card("rtx4080", "GeForce RTX 4080", 15.70, 97.5, 48.7, 717),
-        _card("rtx4090", "GeForce RTX 4090", 23.53, 165.2, 82.6, 1008),
-        _card("rtx5090", "GeForce RTX 5090", 31.36, 209.5, 104.8, 1792),
-        _card("a5000", "RTX A5000", 23.67, 55.6, 27.8, 768),
-        _card("a6000", "RTX A6000", 47.53, 77.4, 38.7, 768),
-        _card("l4", "L4", 22.05, 60.5, 30.3, 300),
-        _card("a10g", "A10G", 22.20, 35.0, 31.5, 600),
-        _card("a100", "A100 SXM 80 GB", 79.15, 312.0, 19.5, 2039),
-        _card("h100", "H100 SXM 80 GB", 79.11, 989.0, 66.9, 3350),
-    )
-}
+# Our own cards, without those of the user.
+CARDS = read_cards(Path(__file__).with_name("cards.toml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +59,17 @@ LINKS: dict[str, Link] = {
         Link(name="pcie4x4", bandwidth=6.2e9, latency_s=20e-6),
         Link(name="pcie4x8", bandwidth=12.5e9, latency_s=20e-6),
         Link(name="pcie4x16", bandwidth=25.0e9, latency_s=20e-6),
+        Link(name="pcie5x4", bandwidth=12.5e9, latency_s=20e-6),
+        Link(name="pcie5x8", bandwidth=25.0e9, latency_s=20e-6),
+        Link(name="pcie5x16", bandwidth=50.0e9, latency_s=20e-6),
         Link(name="nvlink3", bandwidth=50.0e9, latency_s=10e-6),
         Link(name="gloo", bandwidth=1.5e9, latency_s=200e-6),
     )
 }
 _LINK = re.compile(r"(?P<rate>[^,]+)/s,(?P<latency>\d+(?:\.\d+)?)(?P<unit>us|ms|s)")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+# After the name of one card, these make it the name of another.
+_OTHER = "(?:ti|super|d|laptop|ada)"
 
 # What a training process loses before its first tensor on a CUDA card: context
 # (0.3-0.5 GiB), NCCL's buffers, and the allocator's slack.
@@ -142,6 +99,60 @@ def parse_link(text: str) -> Link:
     raise WishError(msg)
 
 
+def default_link(first: Card | None, second: Card | None) -> Link:
+    """What joins two cards of which nothing has been measured.
+
+    Args:
+        first: One card; None if it is not in the catalogue.
+        second: Its neighbour.
+
+    Returns:
+        The slower of what each has: PCIe of its generation and lanes, at most 8
+        lanes for a card that sits on desktop boards; `pcie4x8` where nothing is
+        known. Never NVLink: the bridge is sold apart.
+    """
+    return min(_pcie_link(first), _pcie_link(second), key=lambda link: link.bandwidth)
+
+
+def _pcie_link(card: Card | None) -> Link:
+    if card is None or not card.pcie:
+        return LINKS["pcie4x8"]
+    generation, _, lanes = card.pcie.partition("x")
+    shared = min(int(lanes), 8) if card.desktop else int(lanes)
+    return LINKS[f"pcie{generation}x{shared}"]
+
+
+def card_files() -> tuple[Path, ...]:
+    """Where a user's own cards are.
+
+    Returns:
+        Of `~/.config/planner/cards.toml`, `planner-cards.toml` in the working
+        folder and the file that PLANNER_CARDS names, those there are; a card of a
+        later one replaces the card of the same name before it.
+    """
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    places = (Path(config, "planner", "cards.toml"), Path("planner-cards.toml"))
+    named = os.environ.get("PLANNER_CARDS")
+    found = [path for path in places if path.is_file()]
+    # If what is named is not there, reading it says so.
+    return (*found, Path(named)) if named else tuple(found)
+
+
+def known_cards() -> dict[str, Card]:
+    """All cards: ours and the user's own.
+
+    Returns:
+        The cards by name, ours first.
+
+    Raises:
+        ArtifactError: A file of the user cannot be read, or a key in it is wrong.
+    """
+    known = {_key(name): card for name, card in CARDS.items()}
+    for path in card_files():
+        known |= {_key(name): card for name, card in read_cards(path).items()}
+    return {card.name: card for card in known.values()}
+
+
 def card_named(name: str) -> Card:
     """Look a card up.
 
@@ -152,13 +163,69 @@ def card_named(name: str) -> Card:
         The card.
 
     Raises:
-        WishError: It is not in the catalogue.
+        ArtifactError: A file of the user cannot be read, or a key in it is wrong.
+        WishError: It is neither in the catalogue nor among the user's cards.
     """
-    key = re.sub(r"[\s_-]", "", name.lower())
-    if key not in CARDS:
-        msg = f"unknown card '{name}'; the catalogue has {', '.join(CARDS)}"
+    cards = known_cards().values()
+    by_key = {_key(alias): card for card in cards for alias in card.aliases}
+    by_key |= {_key(card.name): card for card in cards}
+    if card := by_key.get(_key(name)):
+        return card
+    close = difflib.get_close_matches(_key(name), by_key, 3)
+    names = dict.fromkeys(by_key[key].name for key in close)
+    nearest = f"the nearest are {', '.join(names)}; " if names else ""
+    msg = (
+        f"unknown card '{name}'; {nearest}planner cards lists all and "
+        "planner cards --help says how to add one"
+    )
+    raise WishError(msg)
+
+
+def card_called(device_name: str) -> Card | None:
+    """Find the card that a longer name speaks of.
+
+    Args:
+        device_name: What CUDA calls the card, or a name of the catalogue.
+
+    Returns:
+        The card with the longest name or alias found in it, or None; an
+        `RTX 4080 SUPER` is no RTX 4080.
+
+    Raises:
+        ArtifactError: A file of the user cannot be read, or a key in it is wrong.
+    """
+    text = device_name.lower()
+    matches = []
+    for card in known_cards().values():
+        for name in (card.name, *card.aliases):
+            gap = r"[\s_-]*"
+            pieces = gap.join(re.findall(r"[a-z]+|\d+", name))
+            if re.search(rf"(?<![a-z0-9]){pieces}(?![a-z0-9]|{gap}{_OTHER}\b)", text):
+                matches.append((len(name), card))
+    return max(matches, key=lambda match: match[0], default=(0, None))[1]
+
+
+def check_dtype(card: Card | None, dtype: str) -> None:
+    """Refuse a dtype that a card has no units for.
+
+    Args:
+        card: The card; None passes, it will be measured.
+        dtype: Such as `bfloat16`.
+
+    Raises:
+        WishError: The card lacks it.
+    """
+    if card is not None and dtype not in card.dtypes:
+        has = ", ".join(card.dtypes)
+        msg = (
+            f"{card.name} has no {dtype}, only {has}; "
+            f"profile with --dtype {card.dtypes[0]}, or use another card"
+        )
         raise WishError(msg)
-    return CARDS[key]
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name.lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,19 +10,24 @@ Known limitations: speed between cards is the ratio of their matrix rates.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from planner.cards import (
-    CARDS,
     DEFAULT_CUDA_RESERVE_BYTES,
-    Card,
+    LINKS,
     Cluster,
     Device,
+    Link,
+    card_called,
     card_named,
+    check_dtype,
+    default_link,
     parse_link,
 )
+from planner.catalogue import Card
 from planner.errors import WishError
 from planner.model_profile import ModelProfile
 from planner.units import format_bytes, parse_bytes
@@ -46,15 +51,17 @@ def parse_cluster(
         profile: Whose device the count repeats and the speeds refer to.
         memory: Capacity of all or each; None for what the card has.
         reserve: Kept free on all or each; None for 1.5 GiB on CUDA, 0 on a CPU.
-        link: Between neighbouring stages; None for `pcie4x8`, on a CPU `gloo`.
+        link: Between neighbouring stages; None for the slowest of the defaults
+            between neighbouring cards, on a CPU `gloo`.
         speed: Relative to the profile's device, of all or each.
 
     Returns:
         One device a card, in the order of the stages.
 
     Raises:
-        WishError: A value cannot be read, a list has the wrong length, or a reserve
-            takes all of a card.
+        ArtifactError: A file of the user's cards is wrong.
+        WishError: A value cannot be read, a list has the wrong length, a card is
+            unknown or lacks the profile's dtype, or a reserve takes all of a card.
     """
     devices = _like_profiled(gpus, profile) or _from_catalogue(gpus, profile, speed)
     on_cpu = gpus.strip().isdecimal() and profile.device.type == "cpu"
@@ -85,10 +92,13 @@ def parse_cluster(
                 f"{format_bytes(device.memory_bytes)} of {device.name}; give less"
             )
             raise WishError(msg)
-    default_link = "gloo" if on_cpu else "pcie4x8"
+    if link is not None:
+        joined_by = parse_link(link)
+    else:
+        joined_by = LINKS["gloo"] if on_cpu else _slowest_link(devices)
     return Cluster(
         devices=devices,
-        link=parse_link(link or default_link),
+        link=joined_by,
         type="cpu" if on_cpu else "cuda",
     )
 
@@ -166,15 +176,11 @@ def profiled_card(profile: ModelProfile) -> Card | None:
 
     Returns:
         The card with the longest name found in it, or None.
+
+    Raises:
+        ArtifactError: A file of the user's cards is wrong.
     """
-    name = profile.device.name.lower()
-    matches = []
-    for card in CARDS.values():
-        pieces = re.findall(r"[a-z]+|\d+", card.name)
-        pattern = r"(?<![a-z0-9])" + r"[\s_-]*".join(pieces) + r"(?![a-z0-9])"
-        if re.search(pattern, name):
-            matches.append(card)
-    return max(matches, key=lambda card: len(card.name), default=None)
+    return card_called(profile.device.name)
 
 
 def _like_profiled(gpus: str, profile: ModelProfile) -> tuple[Device, ...]:
@@ -209,7 +215,9 @@ def _from_catalogue(
                 "or cards such as rtx3090:2,rtx4090:2"
             )
             raise WishError(msg)
-        cards.extend([card_named(name)] * int(count or 1))
+        card = card_named(name)
+        check_dtype(card, profile.dtype)
+        cards.extend([card] * int(count or 1))
     reference = _reference_card(cards, profile, speed)
     names = [card.name for card in cards]
     return tuple(
@@ -220,6 +228,13 @@ def _from_catalogue(
         )
         for i, card in enumerate(cards)
     )
+
+
+def _slowest_link(devices: tuple[Device, ...]) -> Link:
+    """The slowest of the default links between neighbours."""
+    cards = [card_called(device.name.rpartition(":")[0]) for device in devices]
+    pairs = list(itertools.pairwise(cards)) or [(cards[0], cards[0])]
+    return min((default_link(*pair) for pair in pairs), key=lambda x: x.bandwidth)
 
 
 def _reference_card(

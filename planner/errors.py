@@ -1,7 +1,7 @@
 """Everything that can go wrong for a user, as one tree.
 
     PlannerError            exit code 1, one `error:` line, no traceback
-    ├── ArtifactError       a profile, plan or run record is malformed or mismatched
+    ├── ArtifactError       a profile, plan, run record or card is malformed
     ├── ModelError          the model cannot be found, read or cut
     ├── DataError           the training data cannot be used
     ├── WishError           an option asks for something impossible
@@ -20,7 +20,7 @@ class PlannerError(Exception):
 
 
 class ArtifactError(PlannerError):
-    """A profile, a plan or a run record is malformed or does not belong here."""
+    """A profile, plan, run record or file of cards is malformed or misplaced."""
 
 
 class ModelError(PlannerError):

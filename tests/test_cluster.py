@@ -49,7 +49,8 @@ def test_the_default_usable_memory_of_a_24_gb_card_is_below_24_gib():
         ("NVIDIA GeForce RTX 3090 Ti", "rtx3090ti"),
         ("NVIDIA GeForce RTX 3090", "rtx3090"),
         ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("NVIDIA L40S", None),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L40", None),
         ("cpu", None),
     ],
 )
@@ -116,6 +117,35 @@ def test_a_profile_without_memory_asks_for_it():
         parse_cluster("2", profile_on("", 0))
     cluster = parse_cluster("2", profile_on("", 0), memory="1GiB")
     assert [d.name for d in cluster.devices] == ["gpu:0", "gpu:1"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "link"),
+    [
+        ("rtx3090", "pcie4x8"),
+        ("rtx5090:2", "pcie5x8"),
+        ("a100:2", "pcie4x16"),
+        ("a100:2,rtx3090:1", "pcie4x8"),
+    ],
+)
+def test_the_link_is_the_slowest_between_neighbours_unless_said(gpus, link):
+    assert parse_cluster(gpus, profile_on()).link.name == link
+    assert parse_cluster(gpus, profile_on(), link="free").link.name == "free"
+
+
+def test_the_link_between_cards_like_the_profiled_one_is_that_of_its_card():
+    assert parse_cluster("2", profile_on("NVIDIA A100-SXM4-80GB")).link.name == (
+        "pcie4x16"
+    )
+    assert parse_cluster("2", profile_on("Strange GPU")).link.name == "pcie4x8"
+
+
+def test_a_card_without_the_dtype_of_the_profile_is_refused():
+    with pytest.raises(WishError, match="t4 has no bfloat16, only float32"):
+        parse_cluster("rtx3090:1,t4:1", profile_on())
+    cluster = parse_cluster("rtx3090:1,t4:1", profile_on(dtype="float32"))
+    ratio = CARDS["t4"].fp32_flops / CARDS["rtx3090"].fp32_flops
+    assert [d.speed for d in cluster.devices] == [1.0, ratio]
 
 
 def test_cards_beside_an_unknown_device_ask_for_their_speed():

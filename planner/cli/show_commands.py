@@ -26,7 +26,21 @@ def report(source: Path, output_dir: Path | None) -> None:
 @click.command()
 @as_json
 def cards(as_json: bool) -> None:
-    """List the cards and links that have a name."""
+    """List the cards and links that have a name.
+
+    Cards of your own, in the same form as planner's, are read from
+    ~/.config/planner/cards.toml, from planner-cards.toml in the working folder and
+    from the file that PLANNER_CARDS names; a later one replaces a card of the same
+    name. --json gives the source of every figure.
+
+    \b
+        [rtx4080super]
+        memory_mib = 15936        # torch.cuda.get_device_properties(0)
+        bf16_tflops = 104.4       # dense, fp32 accumulation; 0 if it has none
+        fp32_tflops = 52.2
+        bandwidth_gb_s = 736
+        pcie = "4x16"             # and more: docs/cards.md
+    """  # noqa: D301 (click wants the very character before an example)
     from planner import artifact
     from planner.cards_text import catalogue, describe_cards
 

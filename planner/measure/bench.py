@@ -8,17 +8,21 @@ from typing import Literal
 
 import torch
 
-from planner.cards import Card, card_named
+from planner.cards import card_named
+from planner.catalogue import Card
 from planner.errors import WishError
+from planner.measure.cuda_kernels import CudaKernels
 from planner.measure.fake_tensors import fake_tensors
 from planner.measure.layer_run import LayerRun
 from planner.measure.progress import Progress
-from planner.measure.roofline import estimate_times
+from planner.measure.roofline import EFFICIENCY, estimate_times
 from planner.measure.timed import LayerTimes, time_layer
 from planner.model_profile import ProfiledDevice
 
 DEFAULT_CARD = "rtx3090"
 CUDA_GRANULARITY = 512
+# Of a card whose own is unknown: the first that computes in bfloat16.
+_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             if self.card is not None:
                 stack.enter_context(fake_tensors())
+                stack.enter_context(CudaKernels(_capability(self.card)))
             elif self.device.type == "cpu":
                 # As many as each process of a run has.
                 stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -122,6 +127,7 @@ def describe_device(
             type="cuda",
             memory_bytes=bench.card.memory_bytes,
             optimizer_s_per_parameter=optimizer_s,
+            efficiency=EFFICIENCY,
         )
     if bench.device.type == "cuda":
         name = torch.cuda.get_device_name()
@@ -138,3 +144,10 @@ def describe_device(
         optimizer_s_per_parameter=optimizer_s,
         step_overhead_s=overhead_s,
     )
+
+
+def _capability(card: Card) -> tuple[int, int]:
+    if not card.compute_capability:
+        return _CAPABILITY
+    major, minor = card.compute_capability.split(".")
+    return int(major), int(minor)

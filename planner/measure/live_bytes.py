@@ -4,6 +4,10 @@ Every storage that an operation makes is counted from its birth until it is
 freed, once however many tensors view it. Tensors that existed before are found
 through the garbage collector. It works on fake tensors as on real ones.
 
+Autograd adds a second gradient into the first one if nobody else holds that, but not
+while operations are watched: then it makes a new tensor and drops the old one. Such a
+sum is counted as what it would be otherwise, no memory of its own.
+
 Known limitations: memory that an operation takes and frees inside itself is not
 seen (on the CPU, the scratch space of matrix products).
 """
@@ -16,6 +20,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+_ADD = torch.ops.aten.add.Tensor
+# Who holds a storage that belongs to one tensor: that, and Python while it looks.
+_HELD_ONCE = 2
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -52,10 +60,14 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        highest_bytes = self.peak_bytes
+        is_in_place = func is _ADD and _would_be_in_place(*args)
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 self._count(leaf)
+        if is_in_place:
+            self.peak_bytes = highest_bytes
         return result
 
     def _count(self, tensor: torch.Tensor) -> None:
@@ -76,6 +88,19 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _forget(self, key: int, num_bytes: int) -> None:
         self._known.pop(key, None)
         self.current_bytes -= num_bytes
+
+
+def _would_be_in_place(old: Any, new: Any) -> bool:
+    """Whether autograd, unwatched, would add a gradient into the one before."""
+    return (
+        not torch.is_grad_enabled()  # a forward, also one that runs again
+        and torch._C._current_autograd_node() is not None
+        and isinstance(old, torch.Tensor)
+        and isinstance(new, torch.Tensor)
+        and old.shape == new.shape
+        and not old.is_meta
+        and torch._C._storage_Use_Count(old.untyped_storage()._cdata) == _HELD_ONCE
+    )
 
 
 def all_tensors(ignore: Iterable[torch.Tensor] = ()) -> list[torch.Tensor]:

@@ -7,6 +7,7 @@ no memory, and a roofline takes the place of the clock.
 from datetime import UTC, datetime
 from typing import Literal
 
+from planner.cards import check_dtype
 from planner.chain.layers import Chain, find_chain
 from planner.chain.source import ModelSource, open_source, quiet_transformers
 from planner.errors import WishError
@@ -48,9 +49,11 @@ def profile_model(
 
     Raises:
         ModelError: The model cannot be found or cut.
-        WishError: The device is unknown, or the model cannot take `seq_len`.
+        WishError: The device is unknown or lacks the dtype, or the model cannot
+            take `seq_len`.
     """
     bench = open_bench(device, progress)
+    check_dtype(bench.card, dtype)
     source = open_source(
         model_id, revision=revision, trust_remote_code=trust_remote_code
     )

@@ -15,14 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
-from planner.cards import Card
+from planner.catalogue import Card
 from planner.measure.flops import missing_formulas
 from planner.measure.layer_run import LayerRun
 from planner.measure.timed import LayerTimes
+from planner.model_profile import Efficiency
 
-MATRIX_EFFICIENCY = 0.75
-MEMORY_EFFICIENCY = 0.80
-LAUNCH_S = 5e-6
+EFFICIENCY = Efficiency(matrix=0.75, memory=0.80, launch_s=5e-6)
 
 # Operators that start nothing on the card.
 _FREE = ("prim", "aten::empty", "aten::new_empty", "aten::_unsafe_view")
@@ -48,8 +47,8 @@ class RooflineClock(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, card: Card, dtype: torch.dtype):
         super().__init__()  # type: ignore[no-untyped-call]
         rate = card.bf16_flops if dtype == torch.bfloat16 else card.fp32_flops
-        self._flops_per_s = rate * MATRIX_EFFICIENCY
-        self._bytes_per_s = card.memory_bandwidth * MEMORY_EFFICIENCY
+        self._flops_per_s = rate * EFFICIENCY.matrix
+        self._bytes_per_s = card.memory_bandwidth * EFFICIENCY.memory
         ours = {
             op: shape_wrapper(formula)  # type: ignore[no-untyped-call]
             for op, formula in missing_formulas().items()
@@ -72,7 +71,9 @@ class RooflineClock(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read = (result, args[1:], kwargs) if looked_up else (args, kwargs)
         num_bytes = _num_bytes(read) + _num_bytes(result)
         self.elapsed_s += max(
-            LAUNCH_S, flops / self._flops_per_s, num_bytes / self._bytes_per_s
+            EFFICIENCY.launch_s,
+            flops / self._flops_per_s,
+            num_bytes / self._bytes_per_s,
         )
         return result
 
@@ -144,5 +145,5 @@ def optimizer_seconds(card: Card, dtype: torch.dtype) -> dict[str, float]:
         moved = 3 * bf16 + (bf16 + fp32) + 3 * fp32 + (fp32 + bf16)
     # AdamW also reads and writes two states.
     by_name = {"adamw": moved + 4 * fp32, "sgd": moved}
-    rate = card.memory_bandwidth * MEMORY_EFFICIENCY
+    rate = card.memory_bandwidth * EFFICIENCY.memory
     return {name: num_bytes / rate for name, num_bytes in by_name.items()}

@@ -114,6 +114,15 @@ def test_cards_as_a_table_and_as_json():
     assert "rtx3090ti" in names
 
 
+def test_a_mistake_in_a_users_card_is_one_line(tmp_path, monkeypatch):
+    path = tmp_path / "mine.toml"
+    path.write_text("[mine]\nmemory_mib = 8000\n")
+    monkeypatch.setenv("PLANNER_CARDS", str(path))
+    for arguments in (["cards"], ["cards", "--json"]):
+        message = the_error(call(*arguments))
+        assert message == f"error: {path}: card 'mine': bf16_tflops is missing"
+
+
 # --- profile ------------------------------------------------------------------
 
 

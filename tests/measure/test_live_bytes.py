@@ -120,3 +120,20 @@ def test_what_autograd_keeps_is_live():
         loss.backward()
         del loss
         assert live.current_bytes == 2 * KIB, "the weight and its gradient"
+
+
+@pytest.mark.parametrize(("is_held", "in_flight"), [(False, 2), (True, 3)])
+def test_a_gradient_that_nobody_else_holds_takes_in_the_next_one(is_held, in_flight):
+    x = torch.randn(256, 256, requires_grad=True)
+    hidden = x * 2
+    held = []
+    ways = [hidden * 3, hidden * 5]
+    if is_held:
+        ways[1].grad_fn.register_hook(lambda inputs, outputs: held.append(inputs[0]))
+    loss = sum(ways).sum()
+    with LiveBytes() as live:
+        before = live.current_bytes
+        live.reset_peak()
+        loss.backward()
+        highest_bytes = live.peak_bytes - before
+    assert highest_bytes // (256 * KIB) == in_flight

@@ -8,19 +8,17 @@ from planner.cards import card_named
 from planner.measure.fake_tensors import fake_tensors
 from planner.measure.flops import count_forward_flops
 from planner.measure.roofline import (
-    LAUNCH_S,
-    MATRIX_EFFICIENCY,
-    MEMORY_EFFICIENCY,
+    EFFICIENCY,
     RooflineClock,
     estimate_times,
     optimizer_seconds,
 )
 
 CARD = card_named("rtx3090")
-BYTES_PER_S = CARD.memory_bandwidth * MEMORY_EFFICIENCY
+BYTES_PER_S = CARD.memory_bandwidth * EFFICIENCY.memory
 FLOPS_PER_S = {
-    torch.float32: CARD.fp32_flops * MATRIX_EFFICIENCY,
-    torch.bfloat16: CARD.bf16_flops * MATRIX_EFFICIENCY,
+    torch.float32: CARD.fp32_flops * EFFICIENCY.matrix,
+    torch.bfloat16: CARD.bf16_flops * EFFICIENCY.matrix,
 }
 MIB = 2**20
 
@@ -54,7 +52,7 @@ def test_a_large_sum_takes_the_bytes_it_reads_and_writes():
 
 def test_a_small_operator_takes_a_launch():
     a = torch.zeros(8)
-    assert seconds(lambda: a + a + a) == pytest.approx(2 * LAUNCH_S)
+    assert seconds(lambda: a + a + a) == pytest.approx(2 * EFFICIENCY.launch_s)
 
 
 def test_views_and_empty_tensors_take_no_time():
