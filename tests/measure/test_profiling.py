@@ -11,7 +11,7 @@ from model_folders import llama_config, save_model
 
 from planner.cards import card_named
 from planner.errors import WishError
-from planner.measure import bench, timed, visit
+from planner.measure import bench, sampling, visit
 from planner.measure.profiling import profile_model
 from planner.measure.progress import Lines
 from planner.measure.timed import LayerTimes
@@ -82,7 +82,7 @@ def folders(tmp_path_factory):
 def no_waiting(monkeypatch):
     """Layers are run for their memory, not for their time."""
     times = LayerTimes(forward_s=2.0, backward_s=3.0, input_grad_s=1.0, weight_grad_s=2)
-    monkeypatch.setattr(bench, "time_layer", lambda run, device: times)
+    monkeypatch.setattr(bench, "time_layer", lambda run, device, again: times)
 
 
 BYTES = (
@@ -161,8 +161,8 @@ def test_each_distinct_layer_is_visited_once_per_size(folders, no_waiting, monke
     assert visited == ["model.layers.0", "embedding", "head"] * 2
     assert len(profile.layers) == 4
     assert lines[1:3] == [
-        "profiling model.layers.0 (2 x LlamaDecoderLayer), 2 x 16 tokens",
-        "profiling embedding (1 x embedding), 2 x 16 tokens",
+        "profiling model.layers.0 (2 x LlamaDecoderLayer), 1 x 16 tokens",
+        "profiling embedding (1 x embedding), 1 x 16 tokens",
     ]
 
 
@@ -182,7 +182,7 @@ def test_half_the_microbatch_has_half_the_activations(folders, no_waiting):
 
 
 def test_a_measured_profile_describes_this_machine(folders, monkeypatch):
-    monkeypatch.setattr(timed, "_BUDGET_S", 0.1)
+    monkeypatch.setattr(sampling, "_BUDGET_S", 0.1)
     threads = torch.get_num_threads()
     profile = profiled(folders["llama"], "cpu")
     assert torch.get_num_threads() == threads
