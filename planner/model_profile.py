@@ -71,6 +71,11 @@ class LayerProfile:
     forward_peak_bytes: NonNegativeInt = 0
     backward_peak_bytes: NonNegativeInt = 0
 
+    @property
+    def again_s(self) -> float:
+        """Time that recompute adds to B: as long as F if nobody measured it [s]."""
+        return self.recompute_s or self.forward_s
+
     def __post_init__(self) -> None:
         if self.num_tied_parameters > self.num_parameters:
             msg = (

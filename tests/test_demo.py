@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from planner import demo
 from planner.errors import ArtifactError
-from planner.measure import timed
+from planner.measure import sampling
 from planner.model_profile import load_profile, sha256_of
 from planner.plan import load_plan
 from planner.run_record import load_metrics, load_run
@@ -22,7 +22,7 @@ def played(tmp_path_factory):
     lines = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_NUM_STEPS", 8)
-        patch.setattr(timed, "_BUDGET_S", 0.3)
+        patch.setattr(sampling, "_BUDGET_S", 0.3)
         demo.run_demo(folder, lines.append)
     return folder, lines
 

@@ -41,8 +41,10 @@ MAY_IMPORT = {
     "profile_text": ARTIFACTS | {"memory", "optimizers", "least_cards"},
     "solve": PURE,
     "chain": ARTIFACTS,
-    "measure": ARTIFACTS | {"optimizers", "chain"},
-    "runtime": ARTIFACTS | {"schedule", "plan_check", "chain", "measure"},
+    "stage_optimizer": WORDS,
+    "measure": ARTIFACTS | {"optimizers", "chain", "stage_optimizer"},
+    "runtime": ARTIFACTS
+    | {"schedule", "plan_check", "chain", "stage_optimizer", "measure"},
     "report": PURE | TEXTS | {"solve"},
     "demo": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report"},
     "cli": PURE
@@ -55,7 +57,7 @@ HOME = {
     "matplotlib": {"report"},
     "pandas": {"report"},
     "jinja2": {"report"},
-    "torch": {"chain", "measure", "runtime"},
+    "torch": {"chain", "stage_optimizer", "measure", "runtime"},
     "transformers": {"chain", "measure", "runtime"},
     "safetensors": {"chain", "runtime"},
     "msgspec": {"artifact"},

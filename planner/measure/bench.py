@@ -1,6 +1,7 @@
 """Where layers are run: a device of this machine, or fake tensors for a card."""
 
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from planner.catalogue import Card
 from planner.errors import WishError
 from planner.measure.cuda_kernels import CudaKernels
 from planner.measure.fake_tensors import fake_tensors
+from planner.measure.layer_memory import LayerMemory, measure_memory
 from planner.measure.layer_run import LayerRun
+from planner.measure.meter import AllocatorMeter
 from planner.measure.progress import Progress
 from planner.measure.roofline import EFFICIENCY, estimate_times
 from planner.measure.timed import LayerTimes, time_layer
@@ -39,19 +42,66 @@ class Bench:
     granularity: int = 1
     card: Card | None = None
 
-    def times(self, run: LayerRun, dtype: torch.dtype) -> LayerTimes:
+    @property
+    def is_measuring(self) -> bool:
+        """Whether layers are run on the device that the profile is for."""
+        return self.card is None
+
+    @property
+    def name(self) -> str:
+        """What the card is called, or `cpu`."""
+        if self.card is not None:
+            return self.card.name
+        return torch.cuda.get_device_name() if self._is_cuda else "cpu"
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the card; on the CPU, of the whole host [bytes]."""
+        if self.card is not None:
+            return self.card.memory_bytes
+        if self._is_cuda:
+            return int(torch.cuda.get_device_properties(self.device).total_memory)
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    @property
+    def _is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def times(
+        self, run: LayerRun, dtype: torch.dtype, again: LayerRun | None = None
+    ) -> LayerTimes:
         """Time a layer.
 
         Args:
             run: The layer.
             dtype: Of its matrix products.
+            again: The layer with recompute, if it may be recomputed.
 
         Returns:
             Its times.
         """
         if self.card is not None:
             return estimate_times(run, self.card, dtype)
-        return time_layer(run, self.device)
+        return time_layer(run, self.device, again=again)
+
+    def memory(self, run: LayerRun) -> LayerMemory:
+        """Follow the memory of a layer.
+
+        Args:
+            run: The layer.
+
+        Returns:
+            Its memory; of a layer that runs on CUDA as the allocator counts it.
+        """
+        meter = AllocatorMeter(self.device) if self._is_cuda else None
+        return measure_memory(run, granularity=self.granularity, meter=meter)
+
+    def clear(self) -> None:
+        """Give back the memory of layers that nothing refers to any more."""
+        if self.is_measuring:
+            gc.collect()
+        if self._is_cuda:
+            torch.cuda.empty_cache()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -129,25 +179,19 @@ def describe_device(
     """
     if bench.card is not None:
         return ProfiledDevice(
-            name=bench.card.name,
+            name=bench.name,
             kind="analytic",
             type="cuda",
-            memory_bytes=bench.card.memory_bytes,
+            memory_bytes=bench.memory_bytes,
             optimizer_s_per_parameter=optimizer_s,
             efficiency=EFFICIENCY,
         )
-    if bench.device.type == "cuda":
-        name = torch.cuda.get_device_name()
-        memory_bytes = torch.cuda.get_device_properties(0).total_memory
-        kind: Literal["cuda", "cpu"] = "cuda"
-    else:
-        name, kind = "cpu", "cpu"
-        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    kind: Literal["cuda", "cpu"] = "cuda" if bench.device.type == "cuda" else "cpu"
     return ProfiledDevice(
-        name=name,
+        name=bench.name,
         kind="measured",
         type=kind,
-        memory_bytes=memory_bytes,
+        memory_bytes=bench.memory_bytes,
         optimizer_s_per_parameter=optimizer_s,
         step_overhead_s=overhead_s,
     )

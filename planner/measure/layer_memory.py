@@ -1,7 +1,8 @@
-"""What a layer keeps and what it needs for a moment, storage by storage.
+"""What a layer keeps and what it needs for a moment.
 
 The four figures are those that `model_profile` defines. The layer runs once
-forward and once backward while every storage is followed.
+forward and once backward while a meter counts: storage by storage, or on CUDA the
+allocator.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 
 from planner.measure.layer_run import LayerRun
 from planner.measure.live_bytes import LiveBytes
+from planner.measure.meter import Meter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +31,15 @@ class LayerMemory:
     backward_peak_bytes: int
 
 
-def measure_memory(run: LayerRun, *, granularity: int = 1) -> LayerMemory:
+def measure_memory(
+    run: LayerRun, *, granularity: int = 1, meter: Meter | None = None
+) -> LayerMemory:
     """Follow one forward and one backward of a layer.
 
     Args:
         run: The layer; gradients of its parameters are dropped at the end.
         granularity: Of the allocator [bytes].
+        meter: Counts the bytes; None follows every storage.
 
     Returns:
         Its memory.
@@ -43,7 +48,8 @@ def measure_memory(run: LayerRun, *, granularity: int = 1) -> LayerMemory:
     for parameter in run.parameters:
         # From the second microbatch on, gradients are added to what is there.
         parameter.grad = torch.zeros_like(parameter)
-    with LiveBytes(run.live_tensors(), granularity=granularity) as live:
+    meter = meter or LiveBytes(run.live_tensors(), granularity=granularity)
+    with meter as live:
         before = live.current_bytes
         live.reset_peak()
         hidden = run.make_input()

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from planner.cards import check_dtype
-from planner.chain.layers import Chain, find_chain
-from planner.chain.source import ModelSource, open_source, quiet_transformers
+from planner.chain.source import ModelSource, open_source
 from planner.errors import WishError
 from planner.measure.bench import describe_device, open_bench
-from planner.measure.progress import Progress, Steps
-from planner.measure.visit import Visit
+from planner.measure.progress import Progress
+from planner.measure.survey import Survey
 from planner.model_profile import ModelInfo, ModelProfile
 from planner.versions import installed_versions
 
@@ -38,7 +37,8 @@ def profile_model(
             `auto` is `cuda` where there is one, else the catalogue's RTX 3090.
         dtype: Of weights and activations.
         seq_len: Tokens of a sequence.
-        microbatch_sizes: Sequences of a microbatch; the first is the default.
+        microbatch_sizes: Sequences of a microbatch; the first that fits is the
+            default.
         attention: Attention implementation of transformers, or `auto`.
         revision: Commit or branch of the hub.
         trust_remote_code: Whether the model's own code may run.
@@ -48,7 +48,8 @@ def profile_model(
         The profile.
 
     Raises:
-        ModelError: The model cannot be found or cut.
+        ModelError: The model cannot be found or cut, or one of its layers does not
+            fit on the device.
         WishError: The device is unknown or lacks the dtype, or the model cannot
             take `seq_len`.
     """
@@ -61,18 +62,18 @@ def profile_model(
     if source.rows is not None:
         seq_len = 1  # a row of a user's module counts as one
     progress.say(f"reading {model_id}")
-    shapes = [(size, seq_len) for size in microbatch_sizes]
-    with quiet_transformers():
-        chains = [find_chain(source, attention=attention, shape=x) for x in shapes]
-    chain = chains[0]
-    by_size = {}
-    steps = Steps(progress, sum(map(_num_distinct, chains)))
-    with bench.opened(), quiet_transformers():
-        for shape, found in zip(shapes, chains, strict=True):
-            visit = Visit(source, found, bench, dtype, shape, steps)
-            by_size[shape[0]] = visit.layers()
-    steps.end()
-    first, *others = microbatch_sizes
+    survey = Survey(
+        source,
+        bench,
+        dtype=dtype,
+        attention=attention,
+        seq_len=seq_len,
+        progress=progress,
+    )
+    found = survey.at(microbatch_sizes)
+    size = next(x for x in (*microbatch_sizes, *found) if x in found)
+    default = found.pop(size)
+    chain = default.chain
     return ModelProfile(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=installed_versions(),
@@ -83,24 +84,20 @@ def profile_model(
             num_parameters=chain.num_parameters,
         ),
         device=describe_device(
-            bench, optimizer_s=visit.optimizer_s, overhead_s=visit.overhead_s
+            bench, optimizer_s=default.optimizer_s, overhead_s=default.overhead_s
         ),
         dtype=dtype,
         attention=chain.attention,
         trust_remote_code=trust_remote_code,
         seq_len=seq_len,
-        microbatch_size=first,
-        layers=by_size[first],
-        microbatches={str(size): by_size[size] for size in others},
+        microbatch_size=size,
+        layers=default.layers,
+        microbatches={str(x): other.layers for x, other in found.items()},
         ties=chain.ties,
         uncuttable=tuple(
             (chain.names[x.layer], chain.names[x.layer + 1]) for x in chain.uncuttable
         ),
     )
-
-
-def _num_distinct(chain: Chain) -> int:
-    return len({layer.fingerprint for layer in chain.layers})
 
 
 def _check_length(source: ModelSource, seq_len: int) -> None:

@@ -57,11 +57,10 @@ class Steps:
 
     Attributes:
         progress: Is told.
-        total: How many steps there are; it may change on the way.
     """
 
     def __init__(self, progress: Progress, total: int):
-        self.progress, self.total = progress, total
+        self.progress, self._total = progress, total
         self._begun = 0
 
     def begin(self, what: str) -> None:
@@ -70,9 +69,17 @@ class Steps:
         Args:
             what: The layer about to be run, and its microbatch.
         """
-        self.progress.step(what, self._begun, self.total)
+        self.progress.step(what, self._begun, self._total)
         self._begun += 1
+
+    def expect(self, num_more: int) -> None:
+        """Change how many steps are to come.
+
+        Args:
+            num_more: After those begun so far.
+        """
+        self._total = self._begun + num_more
 
     def end(self) -> None:
         """All steps are done."""
-        self.progress.step("", self.total, self.total)
+        self.progress.step("", self._total, self._total)

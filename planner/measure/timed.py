@@ -1,24 +1,30 @@
 """How long a layer takes on a device.
 
-One call follows the other as in a stage; medians are reported, because a
-machine with other work makes some calls slow and none fast.
+A round runs the layer as a stage does: F and B; F, I and W, by the very
+functions that the schedule runtime calls; F and B with recompute. The device is
+drained before and after a round, not inside, as calls in a stage follow one
+another. Medians are reported, because a machine with other work makes some
+calls slow and none fast.
+
+Known limitations: the layer is alone on the device, without transfers.
 """
 
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch.distributed.pipelining._backward import (
+    stage_backward_input,
+    stage_backward_weight,
+)
 
 from planner.measure.layer_run import LayerRun
-
-_NUM_WARMUP_CALLS = 2
-_MIN_CALLS = 5
-_MAX_CALLS = 50
-_BUDGET_S = 2.0
+from planner.measure.sampling import Round, sample, spread
+from planner.measure.stopwatch import Stopwatch
+from planner.stage_optimizer import StageOptimizer, clip, squared_norm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +32,22 @@ class LayerTimes:
     """Times of one layer for one microbatch.
 
     Attributes:
-        forward_s: Median F [s].
-        backward_s: Median B [s].
-        input_grad_s: Median I, the gradient of the input only [s].
-        weight_grad_s: What is left of B [s].
+        forward_s: F [s].
+        backward_s: B [s].
+        input_grad_s: I, the part of B for the input [s].
+        weight_grad_s: W, the part of B for the weights [s].
+        recompute_s: What recompute adds to B; 0 if it was not tried [s].
+        forward_spread: Interquartile range of F's samples over their median.
+        backward_spread: The same of B's samples.
     """
 
     forward_s: float
     backward_s: float
     input_grad_s: float
     weight_grad_s: float
+    recompute_s: float = 0.0
+    forward_spread: float = 0.0
+    backward_spread: float = 0.0
 
     def without_forward_overhead(self, overhead_s: float) -> "LayerTimes":
         """The times less what the model does around every stage's layers.
@@ -49,98 +61,144 @@ class LayerTimes:
         return replace(self, forward_s=max(0.0, self.forward_s - overhead_s))
 
 
-def time_layer(run: LayerRun, device: torch.device) -> LayerTimes:
-    """Time a layer's forward and backward.
+def time_layer(
+    run: LayerRun, device: torch.device, *, again: LayerRun | None = None
+) -> LayerTimes:
+    """Time a layer's F, B, I and W.
 
     Args:
         run: The layer; gradients of its parameters are dropped at the end.
         device: Where it runs.
+        again: The layer with recompute, to time what that adds.
 
     Returns:
-        Its times.
+        Its times: medians. Without an input that takes a gradient, W is all of B.
     """
-    forwards: list[float] = []
-    backwards: list[float] = []
-    inputs: list[float] = []
-    begin_s = time.perf_counter()
-    for call in range(_NUM_WARMUP_CALLS + _MAX_CALLS):
-        hidden = run.make_input()
-        forward_s, output = _timed(partial(run.forward, hidden), device)
-        grad = torch.ones_like(output)
-        backward_s, _ = _timed(partial(output.backward, grad), device)
-        del output
-        if call < _NUM_WARMUP_CALLS:
-            begin_s = time.perf_counter()
-            continue
-        forwards.append(forward_s)
-        backwards.append(backward_s)
-        enough = len(forwards) >= _MIN_CALLS
-        if enough and time.perf_counter() - begin_s > _BUDGET_S:
-            break
-    if run.leaf is not None:
-        inputs = [_time_input_grad(run, device) for _ in range(3)]
+    watch = Stopwatch(device)
+    found = sample(partial(_round, run, again, watch), judged="FB")
     run.drop_gradients()
-    backward_s = statistics.median(backwards)
-    input_s = min(backward_s, statistics.median(inputs)) if inputs else 0.0
+    backward_s = statistics.median(found["B"])
     return LayerTimes(
-        forward_s=statistics.median(forwards),
+        forward_s=statistics.median(found["F"]),
         backward_s=backward_s,
-        input_grad_s=input_s,
-        weight_grad_s=backward_s - input_s,
+        input_grad_s=statistics.median(found.get("I", [0.0])),
+        weight_grad_s=statistics.median(found.get("W", [backward_s])),
+        recompute_s=_median_difference(found["R"], found["B"]) if again else 0.0,
+        forward_spread=spread(found["F"]),
+        backward_spread=spread(found["B"]),
     )
 
 
-def _time_input_grad(run: LayerRun, device: torch.device) -> float:
-    leaf = run.leaf
-    assert leaf is not None
-    output = run.forward(run.make_input())
-    grad = torch.ones_like(output)
-    seconds, _ = _timed(lambda: torch.autograd.grad(output, leaf, grad), device)
-    return seconds
+def _round(run: LayerRun, again: LayerRun | None, watch: Stopwatch) -> Round:
+    """Once F and B, F, I and W, and F and B with recompute (R)."""
+    watch.begin_step()
+    _backward(run, watch, forward="F", backward="B")
+    if run.leaf is not None:
+        _split_backward(run, watch)
+    if again is not None:
+        _backward(again, watch, forward="F again", backward="R")
+    return _seconds(watch)
 
 
-def time_forward(run: LayerRun, device: torch.device) -> float:
-    """Time a forward alone.
+def _backward(run: LayerRun, watch: Stopwatch, *, forward: str, backward: str) -> None:
+    _forget_inputs(run)
+    output = watch.run(forward, partial(run.forward, run.make_input()))
+    grad = _grad_like(output)
+    watch.run(backward, partial(torch.autograd.backward, output, grad))
+
+
+def _split_backward(run: LayerRun, watch: Stopwatch) -> None:
+    _forget_inputs(run)
+    output = watch.run("F", partial(run.forward, run.make_input()))
+    grad = _grad_like(output)
+    inputs = [run.leaf, *run.extras]
+
+    def input_grad() -> Any:
+        return stage_backward_input([output], [grad], inputs, iter(run.parameters))
+
+    def weight_grad() -> Any:
+        return stage_backward_weight(iter(run.parameters), groups)
+
+    _, groups = watch.run("I", input_grad)
+    watch.run("W", weight_grad)
+
+
+def _forget_inputs(run: LayerRun) -> None:
+    """Every microbatch has inputs of its own; the parameters' gradients add up."""
+    for tensor in (run.leaf, *run.extras):
+        if tensor is not None:
+            tensor.grad = None
+
+
+def _grad_like(output: torch.Tensor) -> torch.Tensor:
+    """A gradient that is not the same everywhere; that of a loss is 1."""
+    return torch.randn_like(output) if output.ndim else torch.ones_like(output)
+
+
+def time_around(whole: LayerRun, run: LayerRun, device: torch.device) -> float:
+    """Time what a model does in F around its layers.
 
     Args:
-        run: The layer.
-        device: Where it runs.
+        whole: A stage.
+        run: The only layer of it.
+        device: Where they run.
 
     Returns:
-        Median F [s].
+        F of the stage less F of the layer, at least 0 [s].
     """
-    seconds = []
-    for _ in range(_NUM_WARMUP_CALLS + _MIN_CALLS):
-        hidden = run.make_input()
-        seconds.append(_timed(partial(run.forward, hidden), device)[0])
-    return statistics.median(seconds[_NUM_WARMUP_CALLS:])
+    watch = Stopwatch(device)
+
+    def play() -> Round:
+        watch.begin_step()
+        watch.run("whole", partial(whole.forward, whole.make_input()))
+        watch.run("layer", partial(run.forward, run.make_input()))
+        return _seconds(watch)
+
+    found = sample(play, judged=["whole", "layer"])
+    return _median_difference(found["whole"], found["layer"])
 
 
-def time_optimizer(name: str, run: LayerRun, device: torch.device) -> float:
-    """Time an optimizer step with fp32 weights.
+def time_optimizer(
+    name: str, parameters: Sequence[torch.nn.Parameter], device: torch.device
+) -> float:
+    """Time the end of a step: the norm, clipping, and the optimizer.
 
     Args:
-        name: `adamw` or `sgd`.
-        run: The layer whose parameters are stepped.
+        name: One of `OPTIMIZERS`.
+        parameters: Like those to be stepped; copies are.
         device: Where they are.
 
     Returns:
         Time of one parameter [s].
     """
-    parameters = [torch.nn.Parameter(p.detach().float()) for p in run.parameters]
-    kind = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[name]
-    optimizer = kind(parameters, fused=True)
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    seconds = [_timed(optimizer.step, device)[0] for _ in range(5)]
-    return statistics.median(seconds[1:]) / sum(p.numel() for p in parameters)
+    copies = [torch.nn.Parameter(p.detach().clone()) for p in parameters]
+    optimizer = StageOptimizer(name, copies, weight_decay=0.1)
+    watch = Stopwatch(device)
+
+    def step() -> None:
+        norm = squared_norm(copies) ** 0.5
+        clip(copies, norm, norm / 2)
+        optimizer.step(1e-3)
+
+    def play() -> Round:
+        for copy in copies:
+            copy.grad = torch.randn_like(copy)
+        watch.begin_step()
+        watch.run("step", step)
+        return _seconds(watch)
+
+    found = sample(play, judged=["step"])
+    return statistics.median(found["step"]) / sum(p.numel() for p in copies)
 
 
-def _timed(work: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    begin_s = time.perf_counter()
-    result = work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin_s, result
+def _seconds(watch: Stopwatch) -> Round:
+    found: dict[str, list[float]] = {}
+    for span in watch.spans():
+        found.setdefault(span.action, []).append(span.end_s - span.start_s)
+    return found
+
+
+def _median_difference(longer: Sequence[float], shorter: Sequence[float]) -> float:
+    """Of samples taken in the same rounds, at least 0."""
+    pairs = zip(longer, shorter, strict=True)
+    return max(0.0, statistics.median(a - b for a, b in pairs))

@@ -17,12 +17,14 @@ from planner.chain.stages import StageRecipe, build_stage
 from planner.measure.bench import Bench
 from planner.measure.fake_tensors import NEED_VALUES, real_tensors
 from planner.measure.flops import count_forward_flops
-from planner.measure.layer_memory import LayerMemory, measure_memory
+from planner.measure.layer_memory import LayerMemory
 from planner.measure.layer_run import LayerRun, block_run, stage_run
+from planner.measure.out_of_memory import OutOfMemoryError, is_out_of_memory
 from planner.measure.progress import Steps
 from planner.measure.roofline import optimizer_seconds
-from planner.measure.timed import LayerTimes, time_forward, time_optimizer
+from planner.measure.timed import LayerTimes, time_around, time_optimizer
 from planner.model_profile import LayerProfile
+from planner.optimizers import OPTIMIZERS
 
 
 class Visit:
@@ -35,6 +37,8 @@ class Visit:
         dtype: Of weights and activations.
         shape: Sequences of a microbatch, tokens of a sequence.
         steps: Is told what is being done.
+        optimizer_s: Time of an optimizer step per parameter, by optimizer, if it
+            is known already [s].
     """
 
     def __init__(
@@ -45,11 +49,12 @@ class Visit:
         dtype: Literal["float32", "bfloat16"],
         shape: tuple[int, int],
         steps: Steps,
+        optimizer_s: dict[str, float],
     ):
         self._source, self._chain, self._bench = source, chain, bench
         self._dtype, self._shape, self._steps = dtype, shape, steps
         self._known: dict[str, LayerProfile] = {}
-        self.optimizer_s: dict[str, float] = {}
+        self.optimizer_s = optimizer_s
         self.overhead_s = 0.0
 
     def layers(self) -> tuple[LayerProfile, ...]:
@@ -57,6 +62,9 @@ class Visit:
 
         Returns:
             One entry a layer, first to last.
+
+        Raises:
+            OutOfMemoryError: A layer does not fit.
         """
         found = []
         # Blocks first: they tell what a stage costs besides its layers.
@@ -68,7 +76,7 @@ class Visit:
                     f"{layer.name} ({len(alike)} x {layer.kind}), "
                     f"{self._shape[0]} x {self._shape[1]} tokens"
                 )
-                self._known[layer.fingerprint] = self._profile_somehow(layer)
+                self._known[layer.fingerprint] = self._profile_or_say(layer)
         for index, layer in enumerate(self._chain.layers):
             cost = self._known[layer.fingerprint]
             crossing = self._crossing(index)
@@ -86,6 +94,22 @@ class Visit:
 
     def _crossing(self, last_layer: int) -> tuple[Crossing, ...]:
         return self._chain.crossing(last_layer, dtype=DTYPES[self._dtype])
+
+    def _profile_or_say(self, layer: Layer) -> LayerProfile:
+        """Profile a layer and drop it; say so if there is not enough memory."""
+        cost = None
+        try:
+            cost = self._profile_somehow(layer)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # The error is gone, and with it all that held the layer.
+        self._bench.clear()
+        if cost is None:
+            size, seq_len = self._shape
+            msg = f"{layer.name} ({layer.kind}) at {size} x {seq_len} tokens"
+            raise OutOfMemoryError(msg)
+        return cost
 
     def _profile_somehow(self, layer: Layer) -> LayerProfile:
         """Profile a layer, with real tensors if fake ones do not do."""
@@ -119,32 +143,28 @@ class Visit:
         received = [_random(x, device) for x in self._crossing(first - 1)]
         whole = stage_run(stage, received, rows)
         run = block_run(stage, whole) if is_block else whole
-        times = self._bench.times(run, DTYPES[self._dtype])
+        again = block_run(stage, whole, recompute=True) if is_block else None
+        times = self._bench.times(run, DTYPES[self._dtype], again)
         if not self.optimizer_s and run.parameters:
-            self._time_optimizer(run)
-            if is_block and self._bench.card is None:
-                # What the model does around every stage's layers.
-                stage_s = time_forward(whole, device)
-                self.overhead_s = max(0.0, stage_s - time_forward(run, device))
+            self.optimizer_s = self._time_optimizers(run)
+        if is_block and self._bench.is_measuring and not self.overhead_s:
+            # What the model does around every stage's layers.
+            self.overhead_s = time_around(whole, run, device)
         if not is_block:
             times = times.without_forward_overhead(self.overhead_s)
-        memory = measure_memory(run, granularity=self._bench.granularity)
-        recomputed = memory
-        if is_block:
-            again = block_run(stage, whole, recompute=True)
-            recomputed = measure_memory(again, granularity=self._bench.granularity)
+        memory = self._bench.memory(run)
+        recomputed = memory if again is None else self._bench.memory(again)
         flops = count_forward_flops(run)
         cost = _layer_profile(layer, times, memory, recomputed, flops)
         return _times_calls(cost, num_calls) if is_block else cost
 
-    def _time_optimizer(self, run: LayerRun) -> None:
+    def _time_optimizers(self, run: LayerRun) -> dict[str, float]:
         bench = self._bench
         if bench.card is not None:
-            dtype = DTYPES[self._dtype]
-            self.optimizer_s = optimizer_seconds(bench.card, dtype)
-            return
-        self.optimizer_s = {
-            name: time_optimizer(name, run, bench.device) for name in ("adamw", "sgd")
+            return optimizer_seconds(bench.card, DTYPES[self._dtype])
+        learned = [p for p in run.parameters if p.requires_grad]
+        return {
+            name: time_optimizer(name, learned, bench.device) for name in OPTIMIZERS
         }
 
 
@@ -157,16 +177,23 @@ def _times_calls(cost: LayerProfile, num_calls: int) -> LayerProfile:
         backward_s=cost.backward_s * num_calls,
         input_grad_s=cost.input_grad_s * num_calls,
         weight_grad_s=cost.weight_grad_s * num_calls,
+        recompute_s=cost.recompute_s * num_calls,
         activation_bytes=cost.activation_bytes * num_calls,
         recompute_activation_bytes=cost.recompute_activation_bytes * num_calls,
     )
 
 
 def _random(like: Crossing, device: torch.device) -> torch.Tensor:
-    """A tensor as it crosses a cut; numbers other than fractions are zero."""
+    """A tensor as it crosses a cut.
+
+    Numbers other than fractions may be positions or rows of something: 0 or 1 are in
+    all of them. A mask hides nothing.
+    """
     if like.dtype.is_floating_point:
         return torch.randn(like.shape).to(device, like.dtype)
-    return torch.zeros(like.shape, dtype=like.dtype, device=device)
+    if like.dtype == torch.bool:
+        return torch.ones(like.shape, dtype=like.dtype, device=device)
+    return torch.randint(0, 2, like.shape).to(device, like.dtype)
 
 
 def _layer_profile(
@@ -186,6 +213,9 @@ def _layer_profile(
         backward_s=times.backward_s,
         input_grad_s=times.input_grad_s,
         weight_grad_s=times.weight_grad_s,
+        recompute_s=times.recompute_s,
+        forward_spread=times.forward_spread,
+        backward_spread=times.backward_spread,
         activation_bytes=memory.activation_bytes,
         recompute_activation_bytes=recomputed.activation_bytes,
         output_bytes=memory.output_bytes,

@@ -1,11 +1,10 @@
-"""Gradients that belong to more than one stage: ties and the global norm.
+"""Gradients that belong to more than one stage.
 
 A tied parameter lives on every stage that uses it. Each holder has only its
 own share of the gradient; after the schedule the shares are summed, so that the
 copies take the same optimizer step and stay equal bit for bit.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -96,41 +95,3 @@ class TiedGradients:
                     f"{', '.join(map(str, tie.stages))} have drifted apart"
                 )
                 raise RunError(msg)
-
-
-def squared_norm(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """Square of the norm of all gradients together.
-
-    Args:
-        parameters: Each tensor once.
-
-    Returns:
-        Sum of the squares of all gradient elements.
-    """
-    # In fp32, or the sum would depend on how bfloat16 rounds on each stage.
-    norms = [
-        torch.linalg.vector_norm(p.grad, dtype=torch.float32)
-        for p in parameters
-        if p.grad is not None
-    ]
-    return float(torch.stack(norms).square().sum()) if norms else 0.0
-
-
-def clip(
-    parameters: Iterable[torch.nn.Parameter], norm: float, max_norm: float
-) -> None:
-    """Scale gradients down to a largest norm, with one factor for all stages.
-
-    Args:
-        parameters: This stage's parameters.
-        norm: Global norm over all stages.
-        max_norm: Largest norm allowed; 0 is off.
-    """
-    if not max_norm:
-        return
-    # The same factor as torch.nn.utils.clip_grad_norm_, which knows one process.
-    factor = max_norm / (norm + 1e-6)
-    if factor < 1:
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad.mul_(factor)

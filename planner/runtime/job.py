@@ -21,10 +21,10 @@ from planner.plan import Plan
 from planner.plan_check import check_layers, check_schedule
 from planner.runtime.cut_check import check_before_training
 from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
-from planner.runtime.optimizer import check_optimizer
 from planner.runtime.options import RunOptions
 from planner.runtime.own_rows import OwnRows
 from planner.runtime.text_files import BUILTIN
+from planner.stage_optimizer import check_optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

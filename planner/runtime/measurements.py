@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from planner.measure.live_bytes import LiveBytes, all_tensors
+from planner.measure.stopwatch import Stopwatch
 from planner.run_record import MeasuredSpan, MeasuredStage
-from planner.runtime.engine import Stopwatch
 
 
 class StageMeasurements:

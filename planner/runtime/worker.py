@@ -24,14 +24,14 @@ from planner.run_record import MeasuredStage, StepMetrics
 from planner.runtime.data import Batch, Sequences, batches
 from planner.runtime.engine import Engine
 from planner.runtime.failures import Failure, save_failure
-from planner.runtime.gradients import TiedGradients, clip, find_ties, squared_norm
+from planner.runtime.gradients import TiedGradients, find_ties
 from planner.runtime.job import Job, load_job, open_planned_source
 from planner.runtime.learning_rate import learning_rates
 from planner.runtime.measurements import StageMeasurements
-from planner.runtime.optimizer import StageOptimizer
 from planner.runtime.own_rows import OwnBatch, OwnRows
 from planner.runtime.recorder import Recorder
 from planner.runtime.saving import save_checkpoint, save_model
+from planner.stage_optimizer import StageOptimizer, clip, squared_norm
 
 
 class StageTrainer:

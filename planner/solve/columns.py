@@ -308,7 +308,7 @@ def _walk(setting: Setting, full: bool) -> tuple[Floats, Ints, Ints]:
     kept = [kept_bytes(x, a) for x, a in zip(layers, again, strict=True)]
     peaks = [layer_peak_bytes(x, a) for x, a in zip(layers, again, strict=True)]
     extra_s = _run_sums(
-        [x.forward_s if a else 0.0 for x, a in zip(layers, again, strict=True)]
+        [x.again_s if a else 0.0 for x, a in zip(layers, again, strict=True)]
     )
     kept_sums = np.zeros((len(layers), len(layers)), dtype=np.int64)
     highest_levels = np.zeros_like(kept_sums)

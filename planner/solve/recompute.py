@@ -200,7 +200,7 @@ def _options(layer: LayerProfile, mode: RecomputeMode) -> tuple[_Option, ...]:
     flags = {"none": (False,), "full": (True,), "auto": (False, True)}[mode]
     return tuple(
         _Option(
-            layer.forward_s if again else 0.0,
+            layer.again_s if again else 0.0,
             kept_bytes(layer, again),
             max(layer_peak_bytes(layer, again), kept_bytes(layer, again)),
             again,

@@ -260,7 +260,7 @@ def stage_times(
         of its card, and its transfers.
     """
     own = setting.layers[first : last + 1]
-    again_s = sum(setting.layers[index].forward_s for index in sorted(recomputed))
+    again_s = sum(setting.layers[index].again_s for index in sorted(recomputed))
     fixed_s = setting.profile.device.step_overhead_s
     speed = setting.cluster.devices[stage].speed
     link = setting.cluster.link

@@ -45,7 +45,12 @@ def module_run(module, shape, *, forward=None):
     )
 
 
-def model_run(config, kind, *, shape=(2, 16), dtype="float32", recompute=False):
+CPU = torch.device("cpu")
+
+
+def model_run(
+    config, kind, *, shape=(2, 16), dtype="float32", recompute=False, device=CPU
+):
     """A model's embedding, first block or head."""
     chain = _chain(config)
     index = {"embedding": 0, "block": 1, "head": len(chain.layers) - 1}[kind]
@@ -54,13 +59,13 @@ def model_run(config, kind, *, shape=(2, 16), dtype="float32", recompute=False):
         ModelSource(id="tests", config=config),
         chain,
         recipe,
-        device=torch.device("cpu"),
+        device=device,
         seed=0,
     )
     width = chain.handover.hidden[0].shape[-1]
-    hidden = torch.randn(*shape, width, dtype=getattr(torch, dtype))
+    hidden = torch.randn(*shape, width).to(device, getattr(torch, dtype))
     received = () if kind == "embedding" else (hidden,)
-    ids = torch.zeros(shape, dtype=torch.long)
+    ids = torch.zeros(shape, dtype=torch.long, device=device)
     whole = stage_run(stage, received, {"input_ids": ids, "labels": ids})
     return block_run(stage, whole, recompute=recompute) if kind == "block" else whole
 

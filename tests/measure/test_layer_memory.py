@@ -7,6 +7,7 @@ from layer_runs import CONFIGS, FAKE_CONFIGS, model_run, module_run
 from planner.chain.stage_module import recomputed
 from planner.measure.fake_tensors import fake_tensors
 from planner.measure.layer_memory import LayerMemory, measure_memory
+from planner.measure.meter import AllocatorMeter
 
 B, S, H = 2, 64, 64
 X = B * S * H * 4  # a hidden state in fp32
@@ -105,3 +106,53 @@ def test_fake_blocks_tell_what_real_ones_take(name, dtype, recompute):
     hidden_bytes = 2 * 16 * 32 * (2 if dtype == "bfloat16" else 4)
     assert measured.output_bytes == hidden_bytes
     assert (measured.activation_bytes == hidden_bytes) == recompute
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["embedding", "block", "head"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_allocator_of_a_card_counts_what_the_storages_come_to(name, kind):
+    device = torch.device("cuda")
+    run = model_run(CONFIGS[name], kind, dtype="bfloat16", device=device)
+    run.forward(run.make_input()).sum().backward()  # makes lasting workspaces
+    followed = measure_memory(run, granularity=512)
+    counted = measure_memory(run, meter=AllocatorMeter(device))
+    assert counted.output_bytes == followed.output_bytes
+    for key in ("activation_bytes", "forward_peak_bytes", "backward_peak_bytes"):
+        assert getattr(counted, key) == pytest.approx(getattr(followed, key), rel=0.01)
+
+
+def test_a_meter_is_read_where_a_storage_would_be_counted():
+    class Scripted:
+        """Says what it is told: now and at the peak, in the order of the run."""
+
+        levels = iter([100, 400])
+        peaks = iter([1000, 1500])
+        num_resets = 0
+
+        @property
+        def current_bytes(self):
+            return next(self.levels)
+
+        @property
+        def peak_bytes(self):
+            return next(self.peaks)
+
+        def reset_peak(self):
+            self.num_resets += 1
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    meter = Scripted()
+    run = module_run(torch.nn.Linear(H, H, bias=False), (B, S, H))
+    assert measure_memory(run, meter=meter) == LayerMemory(
+        activation_bytes=400 - 100,
+        output_bytes=X,
+        forward_peak_bytes=1000 - 100,
+        backward_peak_bytes=1500 - 400,
+    )
+    assert meter.num_resets == 2

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from layer_runs import CONFIGS, FAKE_CONFIGS
 from model_folders import llama_config, save_model
 
 from planner.cards import card_named
-from planner.errors import WishError
-from planner.measure import bench, timed, visit
+from planner.chain.crossing import Crossing
+from planner.errors import ModelError, WishError
+from planner.measure import bench, sampling, visit
 from planner.measure.profiling import profile_model
 from planner.measure.progress import Lines
 from planner.measure.timed import LayerTimes
@@ -82,7 +84,7 @@ def folders(tmp_path_factory):
 def no_waiting(monkeypatch):
     """Layers are run for their memory, not for their time."""
     times = LayerTimes(forward_s=2.0, backward_s=3.0, input_grad_s=1.0, weight_grad_s=2)
-    monkeypatch.setattr(bench, "time_layer", lambda run, device: times)
+    monkeypatch.setattr(bench, "time_layer", lambda run, device, again: times)
 
 
 BYTES = (
@@ -161,8 +163,8 @@ def test_each_distinct_layer_is_visited_once_per_size(folders, no_waiting, monke
     assert visited == ["model.layers.0", "embedding", "head"] * 2
     assert len(profile.layers) == 4
     assert lines[1:3] == [
-        "profiling model.layers.0 (2 x LlamaDecoderLayer), 2 x 16 tokens",
-        "profiling embedding (1 x embedding), 2 x 16 tokens",
+        "profiling model.layers.0 (2 x LlamaDecoderLayer), 1 x 16 tokens",
+        "profiling embedding (1 x embedding), 1 x 16 tokens",
     ]
 
 
@@ -182,7 +184,7 @@ def test_half_the_microbatch_has_half_the_activations(folders, no_waiting):
 
 
 def test_a_measured_profile_describes_this_machine(folders, monkeypatch):
-    monkeypatch.setattr(timed, "_BUDGET_S", 0.1)
+    monkeypatch.setattr(sampling, "_BUDGET_S", 0.1)
     threads = torch.get_num_threads()
     profile = profiled(folders["llama"], "cpu")
     assert torch.get_num_threads() == threads
@@ -194,7 +196,10 @@ def test_a_measured_profile_describes_this_machine(folders, monkeypatch):
     assert all(seconds > 0 for seconds in device.optimizer_s_per_parameter.values())
     for block in profile.layers[1:-1]:
         assert block.forward_s > 0
-        assert block.backward_s >= block.input_grad_s > 0
+        assert block.backward_s > 0
+        assert block.input_grad_s > 0
+        assert block.weight_grad_s > 0
+        assert block.forward_spread > 0
 
 
 def test_an_analytic_profile_describes_the_card_and_is_the_same_every_time(folders):
@@ -262,3 +267,123 @@ def test_a_billion_parameters_take_seconds_and_hardly_any_memory(folders, tmp_pa
     assert answer["seconds"] < 60
     # One block alone would be 436 MB, the model 2.4 GB.
     assert answer["grown_bytes"] < 100e6
+
+
+# --- memory -------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_of_memory(monkeypatch):
+    """The embedding finds no memory for more rows than are given."""
+
+    def at_most(num_rows):
+        real = visit.stage_run
+
+        def stage_run(stage, received, rows):
+            whole = real(stage, received, rows)
+            if len(rows["input_ids"]) > num_rows and not received:
+                raise torch.OutOfMemoryError
+            return whole
+
+        monkeypatch.setattr(visit, "stage_run", stage_run)
+
+    return at_most
+
+
+class Told:
+    def __init__(self):
+        self.lines, self.steps = [], []
+
+    def say(self, line):
+        self.lines.append(line)
+
+    def step(self, what, done, total):
+        self.steps.append((done, total))
+
+
+def test_sizes_that_do_not_fit_are_left_out(folders, no_waiting, short_of_memory):
+    short_of_memory(2)
+    told = Told()
+    profile = profiled(
+        folders["llama"], "cpu", microbatch_sizes=(4, 2, 1, 8), progress=told
+    )
+    assert profile.microbatch_size == 2, "the first asked for that fits"
+    assert profile.microbatch_sizes == (1, 2)
+    (line,) = [line for line in told.lines if "does not fit" in line]
+    assert line.startswith("embedding (embedding) at 4 x 16 tokens does not fit on cpu")
+    assert line.endswith("left out: microbatch size 4, 8")
+    assert told.steps[-1] == (8, 8), "two whole visits and two layers of the third"
+
+
+def test_a_smaller_size_is_found_where_none_asked_for_fits(
+    folders, no_waiting, short_of_memory
+):
+    short_of_memory(1)
+    told = Told()
+    profile = profiled(folders["llama"], "cpu", microbatch_sizes=(2,), progress=told)
+    assert (profile.microbatch_size, profile.microbatches) == (1, {})
+    assert told.steps[-1] == (5, 5)
+
+
+def test_a_layer_that_never_fits_is_named(folders, no_waiting, short_of_memory):
+    short_of_memory(0)
+    with pytest.raises(ModelError, match=r"^embedding .* at 1 x 16 tokens does not"):
+        profiled(folders["llama"], "cpu", microbatch_sizes=(2,))
+
+
+def test_another_error_is_not_taken_for_one_of_memory(folders, monkeypatch):
+    monkeypatch.setattr(visit, "stage_run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        profiled(folders["llama"], "cpu")
+
+
+@pytest.mark.parametrize("num_rows", [2, 1])
+def test_nothing_of_a_layer_is_alive_when_the_next_is_built(
+    folders, no_waiting, monkeypatch, short_of_memory, num_rows
+):
+    short_of_memory(num_rows)
+    alive = []
+    real = visit.build_stage
+
+    def build_stage(*args, **settings):
+        assert [ref() for ref in alive] == [None] * len(alive)
+        stage = real(*args, **settings)
+        alive.extend(map(weakref.ref, stage.owned_parameters().values()))
+        return stage
+
+    monkeypatch.setattr(visit, "build_stage", build_stage)
+    profile = profiled(folders["llama"], "cpu", microbatch_sizes=(2,))
+    assert profile.microbatch_size == num_rows
+    assert len(alive) > 10
+    assert [ref() for ref in alive] == [None] * len(alive)
+
+
+# --- inputs -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+)
+def test_what_a_layer_is_given_is_not_all_zeros(dtype):
+    like = Crossing(shape=(4, 16), dtype=dtype, requires_grad=False)
+    made = visit._random(like, torch.device("cpu"))
+    assert (made.shape, made.dtype) == (like.shape, dtype)
+    assert made.any()
+    if dtype.is_floating_point:
+        assert made.unique().numel() > 30
+
+
+def test_a_layer_of_a_model_is_given_random_tokens_and_states(
+    folders, no_waiting, monkeypatch
+):
+    seen = []
+    real = visit.stage_run
+
+    def stage_run(stage, received, rows):
+        seen.extend([*received, rows["input_ids"]])
+        return real(stage, received, rows)
+
+    monkeypatch.setattr(visit, "stage_run", stage_run)
+    profiled(folders["llama"], "cpu")
+    assert len(seen) == 5
+    assert all(tensor.unique().numel() > 8 for tensor in seen)

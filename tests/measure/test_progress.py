@@ -27,7 +27,7 @@ def test_fewer_steps_than_announced_end_just_as_well():
     told = Told()
     steps = Steps(told, 8)
     steps.begin("embedding")
-    steps.total = 1
+    steps.expect(0)
     steps.end()
     assert told.steps[-1] == ("", 1, 1)
 

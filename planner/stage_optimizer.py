@@ -1,4 +1,4 @@
-"""The optimizer of one stage.
+"""What ends a step on one stage: gradients are clipped, the optimizer steps.
 
 bfloat16 weights are too coarse for small updates, so a bfloat16 parameter has an
 fp32 master copy; the optimizer steps the copy and the result is rounded back.
@@ -80,6 +80,44 @@ class StageOptimizer:
             if master is not parameter:
                 found[name]["master"] = master.detach()
         return found
+
+
+def squared_norm(parameters: Iterable[torch.nn.Parameter]) -> float:
+    """Square of the norm of all gradients together.
+
+    Args:
+        parameters: Each tensor once.
+
+    Returns:
+        Sum of the squares of all gradient elements.
+    """
+    # In fp32, or the sum would depend on how bfloat16 rounds on each stage.
+    norms = [
+        torch.linalg.vector_norm(p.grad, dtype=torch.float32)
+        for p in parameters
+        if p.grad is not None
+    ]
+    return float(torch.stack(norms).square().sum()) if norms else 0.0
+
+
+def clip(
+    parameters: Iterable[torch.nn.Parameter], norm: float, max_norm: float
+) -> None:
+    """Scale gradients down to a largest norm, with one factor for all stages.
+
+    Args:
+        parameters: This stage's parameters.
+        norm: Global norm over all stages.
+        max_norm: Largest norm allowed; 0 is off.
+    """
+    if not max_norm:
+        return
+    # The same factor as torch.nn.utils.clip_grad_norm_, which knows one process.
+    factor = max_norm / (norm + 1e-6)
+    if factor < 1:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
 
 
 def check_optimizer(name: str) -> None:

@@ -1,10 +1,12 @@
 """The optimizer of a stage takes torch's own steps, in fp32 at least."""
 
+import copy
+
 import pytest
 import torch
 
 from planner.errors import WishError
-from planner.runtime.optimizer import StageOptimizer
+from planner.stage_optimizer import StageOptimizer, clip, squared_norm
 
 SHAPES = [(6, 4), (4,), (3, 5)]
 KINDS = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
@@ -120,3 +122,62 @@ def test_an_optimizer_that_cannot_be_run_is_refused_with_those_that_can():
         WishError, match=r"'lion' cannot be run; .*--optimizer adamw or sgd"
     ):
         StageOptimizer("lion", parameters())
+
+
+# --- clipping -----------------------------------------------------------------
+
+
+def parameters_with_gradients(dtype=torch.float32, *, size=3.0):
+    generator = torch.Generator().manual_seed(0)
+    parameters = []
+    for shape in [(7, 5), (11,), (3, 2, 4)]:
+        parameter = torch.nn.Parameter(torch.zeros(shape, dtype=dtype))
+        grad = torch.randn(shape, generator=generator)
+        parameter.grad = (size * grad).to(dtype)
+        parameters.append(parameter)
+    return parameters
+
+
+def test_three_and_four_have_norm_five():
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
+    parameters[0].grad = torch.tensor([3.0])
+    parameters[2].grad = torch.tensor([4.0])
+    assert squared_norm(parameters) == 25.0
+
+
+def test_without_gradients_the_norm_is_0():
+    assert squared_norm([]) == 0.0
+    assert squared_norm([torch.nn.Parameter(torch.zeros(3))]) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_squares_of_the_stages_sum_to_the_square_of_the_model(dtype):
+    parameters = parameters_with_gradients(dtype)
+    exact = sum(p.grad.double().square().sum().item() for p in parameters)
+    split = squared_norm(parameters[:1]) + squared_norm(parameters[1:])
+    assert squared_norm(parameters) == pytest.approx(exact, rel=1e-5)
+    assert split == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 1.0, 1e3])
+def test_clipping_is_torchs_own(max_norm):
+    ours, theirs = parameters_with_gradients(), parameters_with_gradients()
+    clip(ours[:2], squared_norm(ours) ** 0.5, max_norm)
+    clip(ours[2:], squared_norm(theirs) ** 0.5, max_norm)
+    torch.nn.utils.clip_grad_norm_(theirs, max_norm)
+    for mine, yours in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, yours.grad, rtol=1e-6, atol=0)
+
+
+def test_small_gradients_are_left_as_they_are():
+    parameters = parameters_with_gradients(size=1e-3)
+    before = [copy.deepcopy(p.grad) for p in parameters]
+    clip(parameters, squared_norm(parameters) ** 0.5, 1.0)
+    assert all(map(torch.equal, before, (p.grad for p in parameters)))
+
+
+def test_a_largest_norm_of_0_is_off():
+    parameters = parameters_with_gradients(size=1e3)
+    before = [copy.deepcopy(p.grad) for p in parameters]
+    clip(parameters, squared_norm(parameters) ** 0.5, 0.0)
+    assert all(map(torch.equal, before, (p.grad for p in parameters)))
