@@ -4,8 +4,6 @@ Memory is what the driver reports as the card's total, which is less than its
 name says (a "24 GB" RTX 3090 has 23.69 GiB, an RTX 4090 23.53 GiB). Rates are
 the makers' dense figures, matrix units with fp32 accumulation. Link rates are
 what transfers reach in practice, about 80 % of the wire, in one direction.
-
-Known limitations: one link figure for all pairs of cards.
 """
 
 import re
@@ -161,6 +159,25 @@ def card_named(name: str) -> Card:
     return CARDS[key]
 
 
+def card_in(device_name: str) -> Card | None:
+    """The card of the catalogue that a device is.
+
+    Args:
+        device_name: The catalogue's or CUDA's name, with or without a position.
+
+    Returns:
+        The card with the longest name found in it, or None.
+    """
+    name = device_name.lower()
+    matches = []
+    for card in CARDS.values():
+        pieces = re.findall(r"[a-z]+|\d+", card.name)
+        pattern = r"(?<![a-z0-9])" + r"[\s_-]*".join(pieces) + r"(?![a-z0-9])"
+        if re.search(pattern, name):
+            matches.append(card)
+    return max(matches, key=lambda card: len(card.name), default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One card of a user's cluster.
@@ -188,24 +205,44 @@ class Device:
         return self.memory_bytes - self.reserve_bytes
 
 
+LinksFrom = Literal["given", "measured", "assumed"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The cards of a user, in the order of the stages, and what joins them.
 
     Attributes:
         devices: One entry a card.
-        link: Between neighbouring stages.
+        links: From each card to the next; a single entry stands for all.
+        links_from: Whether the links were `given` by the user, `measured`, or
+            `assumed` for want of both.
         type: `cuda` or `cpu`.
     """
 
     devices: tuple[Device, ...]
-    link: Link
+    links: tuple[Link, ...]
+    links_from: LinksFrom = "given"
     type: Literal["cuda", "cpu"] = "cuda"
 
     def __post_init__(self) -> None:
         if not self.devices:
             msg = "a cluster needs at least one device"
             raise ValueError(msg)
+        if len(self.links) not in (1, len(self.devices) - 1):
+            msg = f"{len(self.links)} links for {len(self.devices)} devices in a row"
+            raise ValueError(msg)
 
     def __len__(self) -> int:
         return len(self.devices)
+
+    def link_after(self, stage: int) -> Link:
+        """What joins a stage to the next one.
+
+        Args:
+            stage: From 0; not the last.
+
+        Returns:
+            The link, the same in both directions.
+        """
+        return self.links[stage] if len(self.links) > 1 else self.links[0]

@@ -4,9 +4,13 @@
     rtx3090:2,rtx4090:1     cards of the catalogue, in the order of the stages
 
 Memory, reserve and speed are one value for all, one per card, or by position:
-`24GiB` or `24GiB,24GiB,10GiB` or `2:10GiB,0:24GiB`.
+`24GiB` or `24GiB,24GiB,10GiB` or `2:10GiB,0:24GiB`. The link is one value, or one
+for each pair of neighbours; what is not given is taken from the profile if it was
+measured there, else assumed.
 
-Known limitations: speed between cards is the ratio of their matrix rates.
+Known limitations: speed between cards is the ratio of their matrix rates. A
+measured pair counts with its slower direction, and cards are not put in another
+order to suit their links.
 """
 
 import dataclasses
@@ -15,16 +19,16 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from planner.cards import (
-    CARDS,
     DEFAULT_CUDA_RESERVE_BYTES,
     Card,
     Cluster,
     Device,
+    card_in,
     card_named,
-    parse_link,
 )
 from planner.errors import WishError
 from planner.model_profile import ModelProfile
+from planner.stage_links import choose_links
 from planner.units import format_bytes, parse_bytes
 
 T = TypeVar("T", int, float)
@@ -46,7 +50,8 @@ def parse_cluster(
         profile: Whose device the count repeats and the speeds refer to.
         memory: Capacity of all or each; None for what the card has.
         reserve: Kept free on all or each; None for 1.5 GiB on CUDA, 0 on a CPU.
-        link: Between neighbouring stages; None for `pcie4x8`, on a CPU `gloo`.
+        link: Between neighbouring stages, one for all or one for each pair; None
+            for those that the profile measured, else `pcie4x8`, on a CPU `gloo`.
         speed: Relative to the profile's device, of all or each.
 
     Returns:
@@ -85,10 +90,11 @@ def parse_cluster(
                 f"{format_bytes(device.memory_bytes)} of {device.name}; give less"
             )
             raise WishError(msg)
-    default_link = "gloo" if on_cpu else "pcie4x8"
+    links, links_from = choose_links(devices, profile, link, on_cpu=on_cpu)
     return Cluster(
         devices=devices,
-        link=parse_link(link or default_link),
+        links=links,
+        links_from=links_from,
         type="cpu" if on_cpu else "cuda",
     )
 
@@ -102,6 +108,7 @@ def with_one_more(cluster: Cluster, profile: ModelProfile) -> Cluster:
 
     Returns:
         The larger cluster; on a CPU whose memory is shared out, the shares shrink.
+        Given links are continued with the last one, others are looked up again.
     """
     *_, last = cluster.devices
     kind, _, _ = last.name.rpartition(":")
@@ -113,7 +120,15 @@ def with_one_more(cluster: Cluster, profile: ModelProfile) -> Cluster:
         devices = tuple(
             dataclasses.replace(device, memory_bytes=share_bytes) for device in devices
         )
-    return dataclasses.replace(cluster, devices=devices)
+    links, links_from = cluster.links, cluster.links_from
+    if links_from != "given":
+        on_cpu = cluster.type == "cpu"
+        links, links_from = choose_links(devices, profile, None, on_cpu=on_cpu)
+    elif len(links) > 1:
+        links = (*links, links[-1])
+    return dataclasses.replace(
+        cluster, devices=devices, links=links, links_from=links_from
+    )
 
 
 def per_card(
@@ -165,16 +180,9 @@ def profiled_card(profile: ModelProfile) -> Card | None:
         profile: Its device name may be the catalogue's or CUDA's.
 
     Returns:
-        The card with the longest name found in it, or None.
+        The card, or None.
     """
-    name = profile.device.name.lower()
-    matches = []
-    for card in CARDS.values():
-        pieces = re.findall(r"[a-z]+|\d+", card.name)
-        pattern = r"(?<![a-z0-9])" + r"[\s_-]*".join(pieces) + r"(?![a-z0-9])"
-        if re.search(pattern, name):
-            matches.append(card)
-    return max(matches, key=lambda card: len(card.name), default=None)
+    return card_in(profile.device.name)
 
 
 def _like_profiled(gpus: str, profile: ModelProfile) -> tuple[Device, ...]:

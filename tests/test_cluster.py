@@ -19,14 +19,14 @@ def test_a_count_repeats_the_device_of_the_profile():
     assert [d.name for d in cluster.devices] == [f"rtx3090:{i}" for i in range(3)]
     assert {d.memory_bytes for d in cluster.devices} == {24 * GIB}
     assert {d.reserve_bytes for d in cluster.devices} == {DEFAULT_CUDA_RESERVE_BYTES}
-    assert (cluster.type, cluster.link.name) == ("cuda", "pcie4x8")
+    assert (cluster.type, cluster.link_after(1).name) == ("cuda", "pcie4x8")
 
 
 def test_devices_on_a_cpu_share_the_memory_of_the_host():
     cluster = parse_cluster("4", profile_on("cpu", 8 * GIB, "cpu"))
     assert {d.memory_bytes for d in cluster.devices} == {2 * GIB}
     assert {d.reserve_bytes for d in cluster.devices} == {0}
-    assert (cluster.type, cluster.link.name) == ("cpu", "gloo")
+    assert (cluster.type, cluster.link_after(2).name) == ("cpu", "gloo")
 
 
 def test_cards_of_the_catalogue_have_their_own_memory_and_speed():
@@ -84,7 +84,7 @@ def test_reserve_link_and_speed_are_taken_as_said():
     )
     assert [d.reserve_bytes for d in cluster.devices] == [0, 0]
     assert [d.speed for d in cluster.devices] == [1.0, 2.0]
-    assert cluster.link.transfer_s(12 * 10**9) == pytest.approx(1.00001)
+    assert cluster.link_after(0).transfer_s(12 * 10**9) == pytest.approx(1.00001)
 
 
 @pytest.mark.parametrize(
