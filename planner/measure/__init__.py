@@ -1,5 +1,6 @@
-"""What a layer costs: measured on a device, or computed without it."""
+"""What a layer costs, measured or computed, and what a link costs."""
 
+from planner.measure.links import measure_links
 from planner.measure.profiling import profile_model
 
-__all__ = ["profile_model"]
+__all__ = ["measure_links", "profile_model"]
