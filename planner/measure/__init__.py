@@ -1,6 +1,6 @@
 """What a layer costs, measured or computed, and what a link costs."""
 
-from planner.measure.links import measure_links
+from planner.measure.links import measure_links, usual_device
 from planner.measure.profiling import profile_model
 
-__all__ = ["measure_links", "profile_model"]
+__all__ = ["measure_links", "profile_model", "usual_device"]

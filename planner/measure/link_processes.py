@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from planner.errors import LinkError
 
@@ -70,8 +70,9 @@ class _Process:
         if code < 0:
             return 0, f"killed by {signal.Signals(-code).name}"
         self.errors.seek(0)
-        *_, last = ["", *self.errors.read().decode(errors="replace").split("\n")]
-        return 1, f"ended with exit code {code} {last}".strip()
+        text = self.errors.read().decode(errors="replace").strip()
+        last = f": {text.splitlines()[-1]}" if text else ""
+        return 1, f"ended with exit code {code}{last}"
 
     def end(self) -> None:
         """End it at once if it has not ended, and close what is left of it."""

@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 _NUM_PINGS, _NUM_WARMUP_PINGS = 100, 10
 _NUM_TRANSFERS, _NUM_WARMUP_TRANSFERS = 7, 2
@@ -223,7 +225,7 @@ def _swap_s(
 
 
 def answer(
-    setting: dict[str, Any], task: dict[str, Any], store: dist.Store
+    setting: dict[str, Any], task: dict[str, Any], store: Store
 ) -> dict[str, Any]:
     """Join the other device of a pair, measure, and part again.
 
@@ -239,7 +241,7 @@ def answer(
     me = pair.index(setting["position"])
     dist.init_process_group(
         setting["backend"],
-        store=dist.PrefixStore(f"{pair[0]}-{pair[1]}", store),
+        store=PrefixStore(f"{pair[0]}-{pair[1]}", store),
         rank=me,
         world_size=2,
         device_id=device if device.type == "cuda" else None,
@@ -274,7 +276,7 @@ def main() -> None:
     try:
         torch.set_num_threads(1)
         found = {"name": _open(_device(setting))}
-        store = dist.TCPStore(setting["host"], setting["port"], is_master=False)
+        store = TCPStore(setting["host"], setting["port"], is_master=False)
         while True:
             answers.write(json.dumps(found) + "\n")
             found = answer(setting, tasks.get(), store)

@@ -68,18 +68,30 @@ def measure_links(
     return ProfiledCluster(devices=processes.names, backend=backend, links=tuple(links))
 
 
+def usual_device() -> Literal["cuda", "cpu"]:
+    """Between what links are measured when nobody says.
+
+    Returns:
+        `cuda` where torch can use a card.
+    """
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def _count(device: Literal["cuda", "cpu"], num_processes: int | None) -> int:
     if device == "cpu":
         count = _NUM_CPU_PROCESSES if num_processes is None else num_processes
-    else:
-        num_cards = torch.cuda.device_count()
-        count = num_cards if num_processes is None else num_processes
-        if count > num_cards:
-            msg = f"--num-processes {count}: torch can use {num_cards} CUDA cards here"
+        if count < 2:
+            msg = f"--num-processes {count}: a link joins two processes; use 2 or more"
             raise WishError(msg)
-    if count < 2:
-        what = "--num-processes" if num_processes is not None else "CUDA cards here:"
-        msg = f"{what} {count}: a link joins two devices, so at least 2 are needed"
+        return count
+    num_cards = torch.cuda.device_count()
+    count = num_cards if num_processes is None else num_processes
+    if count < 2 or count > num_cards:
+        wish = "" if num_processes is None else f"--num-processes {count}: "
+        msg = (
+            f"{wish}a link joins two cards, and torch can use {num_cards} here; "
+            "leave out --links, or measure processes with --device cpu"
+        )
         raise WishError(msg)
     return count
 
