@@ -1,10 +1,12 @@
 """Measured links for the terminal: who sends how fast to whom.
 
-GB/s one way, and while as much goes the other way
-from / to            0            1
----------  -----------  -----------
-0                    -  12.4 | 10.9
-1          12.5 | 10.9            -
+    GB/s one way, and while as much goes the other way
+    from / to            0            1
+    ---------  -----------  -----------
+    0                    -  12.4 | 10.9
+    1          12.5 | 10.9            -
+
+A row for each sender, a column for each receiver.
 """
 
 from collections.abc import Callable
@@ -45,7 +47,6 @@ def _gigabytes(rate: float) -> str:
 
 
 def _matrix(cluster: ProfiledCluster, cell: Callable[[MeasuredLink], str]) -> str:
-    """A row for each sender, a column for each receiver."""
     cells = {(link.source, link.target): cell(link) for link in cluster.links}
     places = range(len(cluster.devices))
     rows = [
