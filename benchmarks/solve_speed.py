@@ -78,7 +78,7 @@ def main() -> None:
                 Device(name=f"gpu:{i}", memory_bytes=gib * GIB)
                 for i in range(num_cards)
             ),
-            link=LINKS[link],
+            links=(LINKS[link],),
         )
         wishes = Wishes(schedule=schedule, global_batch_size=4 * num_cards)
         profile = profile_of(num_layers, spread)

@@ -4,8 +4,6 @@ Memory is what CUDA reports as the card's total, which is less than its name say
 (a "24 GB" RTX 3090 has 23.69 GiB, an RTX 4090 23.53 GiB). Rates are the makers'
 dense figures, matrix units with fp32 accumulation. Link rates are what transfers
 reach in practice, about 80 % of the wire, in one direction.
-
-Known limitations: one link figure for all pairs of cards.
 """
 
 import difflib
@@ -255,24 +253,44 @@ class Device:
         return self.memory_bytes - self.reserve_bytes
 
 
+LinksFrom = Literal["given", "measured", "assumed"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The cards of a user, in the order of the stages, and what joins them.
 
     Attributes:
         devices: One entry a card.
-        link: Between neighbouring stages.
+        links: From each card to the next; a single entry stands for all.
+        links_from: Whether the links were `given` by the user, `measured`, or
+            `assumed` for want of both.
         type: `cuda` or `cpu`.
     """
 
     devices: tuple[Device, ...]
-    link: Link
+    links: tuple[Link, ...]
+    links_from: LinksFrom = "given"
     type: Literal["cuda", "cpu"] = "cuda"
 
     def __post_init__(self) -> None:
         if not self.devices:
             msg = "a cluster needs at least one device"
             raise ValueError(msg)
+        if len(self.links) not in (1, len(self.devices) - 1):
+            msg = f"{len(self.links)} links for {len(self.devices)} devices in a row"
+            raise ValueError(msg)
 
     def __len__(self) -> int:
         return len(self.devices)
+
+    def link_after(self, stage: int) -> Link:
+        """What joins a stage to the next one.
+
+        Args:
+            stage: From 0; not the last.
+
+        Returns:
+            The link, the same in both directions.
+        """
+        return self.links[stage] if len(self.links) > 1 else self.links[0]

@@ -4,32 +4,32 @@
     rtx3090:2,rtx4090:1     cards of the catalogue, in the order of the stages
 
 Memory, reserve and speed are one value for all, one per card, or by position:
-`24GiB` or `24GiB,24GiB,10GiB` or `2:10GiB,0:24GiB`.
+`24GiB` or `24GiB,24GiB,10GiB` or `2:10GiB,0:24GiB`. The link is one value, or one
+for each pair of neighbours; what is not given is taken from the profile if it was
+measured there, else assumed.
 
-Known limitations: speed between cards is the ratio of their matrix rates.
+Known limitations: speed between cards is the ratio of their matrix rates. A
+measured pair counts with its slower direction, and cards are not put in another
+order to suit their links.
 """
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from planner.cards import (
     DEFAULT_CUDA_RESERVE_BYTES,
-    LINKS,
     Cluster,
     Device,
-    Link,
     card_called,
     card_named,
     check_dtype,
-    default_link,
-    parse_link,
 )
 from planner.catalogue import Card
 from planner.errors import WishError
 from planner.model_profile import ModelProfile
+from planner.stage_links import choose_links
 from planner.units import format_bytes, parse_bytes
 
 T = TypeVar("T", int, float)
@@ -51,8 +51,9 @@ def parse_cluster(
         profile: Whose device the count repeats and the speeds refer to.
         memory: Capacity of all or each; None for what the card has.
         reserve: Kept free on all or each; None for 1.5 GiB on CUDA, 0 on a CPU.
-        link: Between neighbouring stages; None for the slowest of the defaults
-            between neighbouring cards, on a CPU `gloo`.
+        link: Between neighbouring stages, one for all or one for each pair; None
+            for those that the profile measured, else the usual ones of the cards, on
+            a CPU `gloo`.
         speed: Relative to the profile's device, of all or each.
 
     Returns:
@@ -92,13 +93,11 @@ def parse_cluster(
                 f"{format_bytes(device.memory_bytes)} of {device.name}; give less"
             )
             raise WishError(msg)
-    if link is not None:
-        joined_by = parse_link(link)
-    else:
-        joined_by = LINKS["gloo"] if on_cpu else _slowest_link(devices)
+    links, links_from = choose_links(devices, profile, link, on_cpu=on_cpu)
     return Cluster(
         devices=devices,
-        link=joined_by,
+        links=links,
+        links_from=links_from,
         type="cpu" if on_cpu else "cuda",
     )
 
@@ -112,6 +111,7 @@ def with_one_more(cluster: Cluster, profile: ModelProfile) -> Cluster:
 
     Returns:
         The larger cluster; on a CPU whose memory is shared out, the shares shrink.
+        Given links are continued with the last one, others are looked up again.
     """
     *_, last = cluster.devices
     kind, _, _ = last.name.rpartition(":")
@@ -123,7 +123,15 @@ def with_one_more(cluster: Cluster, profile: ModelProfile) -> Cluster:
         devices = tuple(
             dataclasses.replace(device, memory_bytes=share_bytes) for device in devices
         )
-    return dataclasses.replace(cluster, devices=devices)
+    links, links_from = cluster.links, cluster.links_from
+    if links_from != "given":
+        on_cpu = cluster.type == "cpu"
+        links, links_from = choose_links(devices, profile, None, on_cpu=on_cpu)
+    elif len(links) > 1:
+        links = (*links, links[-1])
+    return dataclasses.replace(
+        cluster, devices=devices, links=links, links_from=links_from
+    )
 
 
 def per_card(
@@ -228,13 +236,6 @@ def _from_catalogue(
         )
         for i, card in enumerate(cards)
     )
-
-
-def _slowest_link(devices: tuple[Device, ...]) -> Link:
-    """The slowest of the default links between neighbours."""
-    cards = [card_called(device.name.rpartition(":")[0]) for device in devices]
-    pairs = list(itertools.pairwise(cards)) or [(cards[0], cards[0])]
-    return min((default_link(*pair) for pair in pairs), key=lambda x: x.bandwidth)
 
 
 def _reference_card(

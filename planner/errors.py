@@ -5,6 +5,7 @@
     ├── ModelError          the model cannot be found, read or cut
     ├── DataError           the training data cannot be used
     ├── WishError           an option asks for something impossible
+    ├── LinkError           devices cannot exchange tensors
     ├── RunError            training was started and a stage failed
     └── InfeasibleError     exit code 3: nothing fits, with what is missing
 
@@ -33,6 +34,10 @@ class DataError(PlannerError):
 
 class WishError(PlannerError):
     """A combination of options that no plan or run can satisfy."""
+
+
+class LinkError(PlannerError):
+    """Two devices cannot exchange tensors, or not as they were sent."""
 
 
 class RunError(PlannerError):

@@ -121,6 +121,23 @@ class StagePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPlan:
+    """What is taken to join one stage to the next.
+
+    Attributes:
+        name: As a user writes it, such as `pcie4x8` or `12GB/s,10us`.
+        bandwidth: In each direction; None where only latency counts [bytes/s].
+        latency_s: Of one transfer [s].
+        origin: `given` by the user, `measured`, or `assumed` for want of both.
+    """
+
+    name: str
+    bandwidth: NonNegativeFloat | None
+    latency_s: NonNegativeFloat
+    origin: Literal["given", "measured", "assumed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePlan:
     """The order of actions on every device.
 
@@ -231,6 +248,7 @@ class Plan:
         seq_len: Tokens of one sequence.
         global_batch_size: Sequences of one step.
         stages: First to last; together every layer exactly once.
+        links: From each stage to the next; empty if not known.
         schedule: The order of actions.
         optimizer: Which optimizer.
         predicted: What a step is expected to take.
@@ -250,6 +268,7 @@ class Plan:
     seq_len: PositiveInt
     global_batch_size: PositiveInt
     stages: tuple[StagePlan, ...]
+    links: tuple[LinkPlan, ...] = ()
     schedule: SchedulePlan
     optimizer: OptimizerPlan
     predicted: PlanPrediction

@@ -37,7 +37,7 @@ def describe_plan(plan: Plan) -> str:
 
     Returns:
         Lines of at most 100 columns: what is trained, a row per stage, the
-        result, what others would take, and the proof.
+        result, the links, what others would take, and the proof.
     """
     return "\n".join(
         [
@@ -46,6 +46,7 @@ def describe_plan(plan: Plan) -> str:
             *_table(plan),
             "",
             *_result(plan),
+            *_links(plan),
             *_others(plan),
             _proof(plan),
         ]
@@ -88,6 +89,36 @@ def memory_bar(used_bytes: int, capacity_bytes: int) -> str:
     share = used_bytes / capacity_bytes if capacity_bytes else 0.0
     filled = min(round(share * _BAR_CELLS), _BAR_CELLS)
     return "[" + "#" * filled + "-" * (_BAR_CELLS - filled) + "]"
+
+
+def describe_links(plan: Plan) -> str:
+    """Write what joins the stages.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        `pcie4x8 (assumed)`, or each with its stages where they differ; empty if the
+        plan does not say.
+    """
+    if not plan.links:
+        return ""
+    runs = [list(run) for _, run in groupby(enumerate(plan.links), lambda x: x[1].name)]
+    parts = [f"{run[0][0]}-{run[-1][0] + 1} {run[0][1].name}" for run in runs]
+    text = plan.links[0].name if len(runs) == 1 else "; ".join(parts)
+    origins = dict.fromkeys(link.origin for link in plan.links)
+    return f"{text} ({', '.join(origins)})"
+
+
+def _links(plan: Plan) -> list[str]:
+    text = describe_links(plan)
+    return (
+        textwrap.wrap(
+            f"links: {text}", _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False
+        )
+        if text
+        else []
+    )
 
 
 def _title(plan: Plan) -> str:

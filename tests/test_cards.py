@@ -208,7 +208,7 @@ def test_impossible_clusters_are_refused():
     with pytest.raises(ValueError, match="speed of a is 0"):
         Device(name="a", memory_bytes=1, speed=0)
     with pytest.raises(ValueError, match="at least one device"):
-        Cluster(devices=(), link=LINKS["free"])
+        Cluster(devices=(), links=(LINKS["free"],))
 
 
 def test_the_catalogue_names_every_card_and_link():

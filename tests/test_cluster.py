@@ -19,14 +19,14 @@ def test_a_count_repeats_the_device_of_the_profile():
     assert [d.name for d in cluster.devices] == [f"rtx3090:{i}" for i in range(3)]
     assert {d.memory_bytes for d in cluster.devices} == {24 * GIB}
     assert {d.reserve_bytes for d in cluster.devices} == {DEFAULT_CUDA_RESERVE_BYTES}
-    assert (cluster.type, cluster.link.name) == ("cuda", "pcie4x8")
+    assert (cluster.type, cluster.link_after(1).name) == ("cuda", "pcie4x8")
 
 
 def test_devices_on_a_cpu_share_the_memory_of_the_host():
     cluster = parse_cluster("4", profile_on("cpu", 8 * GIB, "cpu"))
     assert {d.memory_bytes for d in cluster.devices} == {2 * GIB}
     assert {d.reserve_bytes for d in cluster.devices} == {0}
-    assert (cluster.type, cluster.link.name) == ("cpu", "gloo")
+    assert (cluster.type, cluster.link_after(2).name) == ("cpu", "gloo")
 
 
 def test_cards_of_the_catalogue_have_their_own_memory_and_speed():
@@ -85,7 +85,7 @@ def test_reserve_link_and_speed_are_taken_as_said():
     )
     assert [d.reserve_bytes for d in cluster.devices] == [0, 0]
     assert [d.speed for d in cluster.devices] == [1.0, 2.0]
-    assert cluster.link.transfer_s(12 * 10**9) == pytest.approx(1.00001)
+    assert cluster.link_after(0).transfer_s(12 * 10**9) == pytest.approx(1.00001)
 
 
 @pytest.mark.parametrize(
@@ -119,25 +119,27 @@ def test_a_profile_without_memory_asks_for_it():
     assert [d.name for d in cluster.devices] == ["gpu:0", "gpu:1"]
 
 
+def link_names(gpus, profile=None, **wishes):
+    cluster = parse_cluster(gpus, profile or profile_on(), **wishes)
+    return [link.name for link in cluster.links]
+
+
 @pytest.mark.parametrize(
-    ("gpus", "link"),
+    ("gpus", "links"),
     [
-        ("rtx3090", "pcie4x8"),
-        ("rtx5090:2", "pcie5x8"),
-        ("a100:2", "pcie4x16"),
-        ("a100:2,rtx3090:1", "pcie4x8"),
+        ("rtx3090", ["pcie4x8"]),
+        ("rtx5090:2", ["pcie5x8"]),
+        ("a100:2,rtx3090:2", ["pcie4x16", "pcie4x8", "pcie4x8"]),
     ],
 )
-def test_the_link_is_the_slowest_between_neighbours_unless_said(gpus, link):
-    assert parse_cluster(gpus, profile_on()).link.name == link
-    assert parse_cluster(gpus, profile_on(), link="free").link.name == "free"
+def test_a_link_is_the_slower_of_what_both_neighbours_have_unless_said(gpus, links):
+    assert link_names(gpus) == links
+    assert set(link_names(gpus, link="free")) == {"free"}
 
 
 def test_the_link_between_cards_like_the_profiled_one_is_that_of_its_card():
-    assert parse_cluster("2", profile_on("NVIDIA A100-SXM4-80GB")).link.name == (
-        "pcie4x16"
-    )
-    assert parse_cluster("2", profile_on("Strange GPU")).link.name == "pcie4x8"
+    assert link_names("2", profile_on("NVIDIA A100-SXM4-80GB")) == ["pcie4x16"]
+    assert link_names("2", profile_on("Strange GPU")) == ["pcie4x8"]
 
 
 def test_a_card_without_the_dtype_of_the_profile_is_refused():

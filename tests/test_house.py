@@ -18,9 +18,9 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # it needs. The artifacts are plain data, so everything but they may know them.
 WORDS = {"errors", "units", "table", "versions", "artifact"}
 ARTIFACTS = WORDS | {"catalogue", "cards", "model_profile", "plan", "run_record"}
-PURE = ARTIFACTS | {"cluster", "optimizers", "schedule", "plan_check"}
+PURE = ARTIFACTS | {"cluster", "stage_links", "optimizers", "schedule", "plan_check"}
 PURE |= {"memory", "simulate"}
-TEXTS = {"cards_text", "plan_profile", "plan_text", "run_text"}
+TEXTS = {"cards_text", "links_text", "plan_profile", "plan_text", "run_text"}
 MAY_IMPORT = {
     "errors": set(),
     "table": set(),
@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "model_profile": WORDS,
     "plan": WORDS | {"model_profile"},
     "run_record": WORDS | {"plan"},
-    **dict.fromkeys(sorted(TEXTS | {"cluster", "optimizers"}), ARTIFACTS),
+    **dict.fromkeys(sorted(TEXTS | {"stage_links", "optimizers"}), ARTIFACTS),
+    "cluster": ARTIFACTS | {"stage_links"},
     "schedule": WORDS,
     "plan_check": ARTIFACTS | {"schedule"},
     "memory": ARTIFACTS | {"cluster", "optimizers", "schedule"},

@@ -7,6 +7,7 @@ import pytest
 from planner.model_profile import ModelInfo
 from planner.plan import (
     Baseline,
+    LinkPlan,
     MemoryBreakdown,
     OptimizerPlan,
     Plan,
@@ -17,7 +18,7 @@ from planner.plan import (
     StagePlan,
     StagePrediction,
 )
-from planner.plan_text import describe_plan, layer_ranges, memory_bar
+from planner.plan_text import describe_links, describe_plan, layer_ranges, memory_bar
 from planner.units import GIB
 
 
@@ -81,6 +82,30 @@ def test_a_plan_is_one_table_one_result_and_one_proof():
         "optimal: no plan in the searched space has a shorter step; 3 simulated in "
         "250 ms",
     ]
+
+
+def joined_by(*links):
+    return tuple(
+        LinkPlan(name=name, bandwidth=1e9, latency_s=0.0, origin=origin)
+        for name, origin in links
+    )
+
+
+@pytest.mark.parametrize(
+    ("links", "text"),
+    [
+        ([], ""),
+        ([("pcie4x8", "assumed")] * 3, "pcie4x8 (assumed)"),
+        (
+            [("free", "given"), ("free", "given"), ("2GB/s,9us", "given")],
+            "0-2 free; 2-3 2GB/s,9us (given)",
+        ),
+    ],
+)
+def test_links_are_said_once_where_they_are_equal(links, text):
+    plan = dataclasses.replace(PLAN, links=joined_by(*links))
+    assert describe_links(plan) == text
+    assert (f"links: {text}" in describe_plan(plan).splitlines()) == bool(text)
 
 
 def test_short_layer_names_stand_in_the_row():

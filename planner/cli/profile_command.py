@@ -1,10 +1,17 @@
 """`planner profile`: what every layer of a model costs."""
 
+import dataclasses
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from planner.cli.links_option import (
+    LinkWishes,
+    link_options,
+    measure_alone,
+    measure_for,
+)
 from planner.cli.parameters import (
     PATH,
     as_json,
@@ -19,7 +26,7 @@ from planner.cli.progress import shown_progress
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @click.option(
     "--device",
     default="auto",
@@ -46,6 +53,7 @@ from planner.cli.progress import shown_progress
     show_default=True,
     help="Sequences of a microbatch; several let solve choose.",
 )
+@link_options
 @attention
 @revision
 @trust_remote_code
@@ -53,15 +61,19 @@ from planner.cli.progress import shown_progress
     "-o",
     "--output",
     type=PATH,
-    help="Where to write.  [default: profiles/MODEL-DEVICE.json]",
+    help="Where to write.  [default: profiles/MODEL-DEVICE.json; without MODEL the "
+    "newest in profiles/]",
 )
 @as_json
 def profile(
-    model: str,
+    model: str | None,
     device: str,
     dtype: Literal["bfloat16", "float32"] | None,
     seq_len: int | None,
     microbatch_sizes: tuple[int, ...],
+    links: bool,
+    num_processes: int | None,
+    link_timeout_s: float,
     attention: str,
     revision: str | None,
     trust_remote_code: bool,
@@ -71,15 +83,24 @@ def profile(
     """Measure or compute what every layer of MODEL costs.
 
     MODEL is a hub id, a folder in Hugging Face format, or
-    package.module:factory.
+    package.module:factory. With --links what joins the cards is measured, too.
     """
+    wishes = LinkWishes(
+        measure=links, num_processes=num_processes, timeout_s=link_timeout_s
+    )
+    if model is None:
+        measure_alone(device, wishes, output, as_json)
+        return
+
     from planner import artifact  # msgspec
 
     # Not only once all is measured.
     artifact.check_writable(output or default_path(model, device))
+    from planner.links_text import describe_cluster
     from planner.measure import profile_model  # torch
     from planner.profile_text import describe_profile
 
+    cluster = measure_for(device, wishes)
     on_cpu = device == "cpu"
     with shown_progress() as progress:
         found = profile_model(
@@ -93,12 +114,15 @@ def profile(
             trust_remote_code=trust_remote_code,
             progress=progress,
         )
+    found = dataclasses.replace(found, cluster=cluster)
     path = output or default_path(model, found.device.name)
     artifact.save(found, path)
     if as_json:
         click.echo(artifact.to_json(found), nl=False)
     say = speaker(as_json)
     say(describe_profile(found))
+    if cluster:
+        say(describe_cluster(cluster))
     say(f"wrote {path}")
 
 

@@ -24,7 +24,9 @@ PROFILES = Path("profiles")
 @click.option("--gpus", required=True, help="4, or rtx3090:2,rtx4090:2")
 @click.option("--memory", help="Of each card: 24GiB, or 24GiB,24GiB,10GiB")
 @click.option("--reserve", help="Kept free on each card: 1.5GiB, or 0")
-@click.option("--link", help="pcie4x16, free, ... or 12GB/s,10us")
+@click.option(
+    "--link", help="pcie4x16, 12GB/s,10us, or one for each pair: pcie4x8,pcie3x4"
+)
 @click.option("--speed", help="Relative speed of each card: 1,1,2,2")
 @click.option("--global-batch-size", type=int, help="Sequences of one step.")
 @click.option(
@@ -93,12 +95,15 @@ def solve(
     from planner.plan import ProfileRef
     from planner.plan_text import describe_plan
     from planner.solve import Wishes, best_plan, parse_layers_per_stage  # pulp
+    from planner.stage_links import links_note
 
     path = profile or newest_profile()
     costs = load_profile(path)
     cluster = parse_cluster(
         gpus, costs, memory=memory, reserve=reserve, link=link, speed=speed
     )
+    if note := links_note(cluster, costs):
+        say_aside(note)
     wishes = Wishes(
         global_batch_size=global_batch_size,
         microbatch_size=microbatch_size,

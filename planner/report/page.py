@@ -11,6 +11,7 @@ from markupsafe import Markup
 from planner.artifact import write_atomically
 from planner.errors import ArtifactError
 from planner.plan import Plan
+from planner.plan_text import describe_links
 from planner.report.colors import RECOMPUTE_COLOR
 from planner.report.drawing import Picture, RenderedPicture, render
 from planner.report.pictures import (
@@ -175,6 +176,7 @@ def _origin(source: ReportSource) -> dict[str, str]:
         "Created": made.created,
         "Profile": f"{plan.profile.path} (SHA-256 {plan.profile.sha256[:12]})",
         "Versions": versions,
+        "Links": describe_links(plan),
         "Attention": plan.attention,
         "Same report": f"planner report {source.path}",
     }

@@ -1,5 +1,6 @@
 """From a profile, cards and wishes to a plan."""
 
+import math
 import time
 from datetime import UTC, datetime
 
@@ -8,6 +9,7 @@ from planner.cards import Cluster
 from planner.errors import WishError
 from planner.model_profile import ModelProfile
 from planner.plan import (
+    LinkPlan,
     OptimizerPlan,
     Plan,
     PlanPrediction,
@@ -176,6 +178,7 @@ def _plan(
         seq_len=profile.seq_len,
         global_batch_size=batch,
         stages=_stages(candidate),
+        links=_link_plans(setting.cluster),
         schedule=SchedulePlan(
             name=setting.schedule,
             num_microbatches=setting.num_microbatches,
@@ -195,6 +198,19 @@ def _plan(
         ),
         solver=report,
         baselines=baselines(setting),
+    )
+
+
+def _link_plans(cluster: Cluster) -> tuple[LinkPlan, ...]:
+    links = [cluster.link_after(stage) for stage in range(len(cluster) - 1)]
+    return tuple(
+        LinkPlan(
+            name=link.name,
+            bandwidth=link.bandwidth if math.isfinite(link.bandwidth) else None,
+            latency_s=link.latency_s,
+            origin=cluster.links_from,
+        )
+        for link in links
     )
 
 

@@ -9,7 +9,7 @@ Tables are indexed [stage, first, last] or [first, last]; entries with
 last < first are never used. `Columns` lists the entries that are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -214,20 +214,28 @@ class ColumnTables:
         forward_s = _run_sums([layer.forward_s for layer in setting.layers])
         backward_s = _run_sums([layer.backward_s for layer in setting.layers])
         in_all_s = backward_s[first, last] + extra_s[stage, first, last]
-        indices = range(len(setting.layers))
-        transfer_s = setting.cluster.link.transfer_s
-        sends_s = [transfer_s(setting.output_bytes(index)) for index in indices]
-        returns_s = [transfer_s(setting.input_bytes(index)) for index in indices]
+        sends_s = _by_stage_and_layer(setting, setting.send_forward_s)
+        returns_s = _by_stage_and_layer(setting, setting.send_backward_s)
         return Columns(
             stage=stage,
             first=first,
             last=last,
             forward_s=(forward_s[first, last] + fixed_s) / speed,
             backward_s=(in_all_s + fixed_s) / speed,
-            send_forward_s=np.array(sends_s)[last],
-            send_backward_s=np.array(returns_s)[first],
+            send_forward_s=sends_s[stage, last],
+            send_backward_s=returns_s[stage, first],
             optimizer_s=self._parameters[first, last] * np.array(rate_s)[stage],
         )
+
+
+def _by_stage_and_layer(
+    setting: Setting, time_s: Callable[[int, int], float]
+) -> Floats:
+    """Times that depend on the stage and on one of its layers [stage, layer]."""
+    layers = range(len(setting.layers))
+    return np.array(
+        [[time_s(s, layer) for layer in layers] for s in range(setting.num_stages)]
+    )
 
 
 def _run_sums(values: Sequence[float]) -> NDArray[np.float64]:

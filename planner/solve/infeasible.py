@@ -199,5 +199,7 @@ def _card_arguments(
     ):
         if len(set(values)) > 1:
             arguments += [option, ",".join(map(str, values))]
+    if cluster.links_from == "given" and len(cluster.links) > 1:
+        arguments += ["--link", ",".join(link.name for link in cluster.links)]
     arguments += ["--global-batch-size", str(batch)]
     return tuple(arguments)

@@ -79,28 +79,30 @@ def path_of(chain: Iterable[Action], num_stages: int) -> Path:
 
 
 def first_paths(
-    actions: Actions, num_stages: int, send_share: float = 0.0
+    actions: Actions, num_stages: int, send_shares: Sequence[float] = ()
 ) -> list[Path]:
     """Chains to begin with: those that decide when one stage is slowest.
 
     Args:
         actions: Of every device.
         num_stages: Of the pipeline.
-        send_share: Of one transfer in the time of a stage.
+        send_shares: Of one transfer over the link after each stage but the last,
+            in the time of a stage; empty if transfers take no time.
 
     Returns:
         Different chains, at least one.
     """
     found: dict[Path, None] = {}
+    sends_s = [3.0 * share for share in send_shares] or [0.0] * (num_stages - 1)
     for slow in range(num_stages):
         times = [
             StageTimes(
                 forward_s=1.5 if stage == slow else 1.0,
                 backward_s=3.0 if stage == slow else 2.0,
-                send_forward_s=3.0 * send_share,
-                send_backward_s=3.0 * send_share,
+                send_forward_s=after_s,
+                send_backward_s=before_s,
             )
-            for stage in range(num_stages)
+            for stage, (before_s, after_s) in enumerate(pairwise([0.0, *sends_s, 0.0]))
         ]
         chain = simulate(actions, times).critical_path
         found[path_of(chain, num_stages)] = None

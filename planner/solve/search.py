@@ -116,7 +116,7 @@ def search(
         The plan and what is proven about it.
     """
     tables = ColumnTables(setting, layers_per_stage)
-    paths = first_paths(setting.actions, setting.num_stages, _send_share(setting))
+    paths = first_paths(setting.actions, setting.num_stages, _send_shares(setting))
     state = _State(tables=tables, deadline=deadline, best=known, paths=paths)
     if setting.recompute == "auto":
         _tighten(state, tables.quick())
@@ -137,13 +137,17 @@ def search(
     )
 
 
-def _send_share(setting: Setting) -> float:
-    """Of a typical transfer in the time of a typical stage."""
+def _send_shares(setting: Setting) -> list[float]:
+    """Of a typical transfer to the next stage in the time of a typical stage."""
     stage_s = sum(layer.forward_s + layer.backward_s for layer in setting.layers)
     stage_s /= setting.num_stages
     sizes = sorted(layer.output_bytes for layer in setting.layers)
-    transfer_s = setting.cluster.link.transfer_s(sizes[len(sizes) // 2])
-    return transfer_s / stage_s if stage_s else 1.0
+    typical_bytes = sizes[len(sizes) // 2]
+    shares = []
+    for stage in range(setting.num_stages - 1):
+        transfer_s = setting.cluster.link_after(stage).transfer_s(typical_bytes)
+        shares.append(transfer_s / stage_s if stage_s else 1.0)
+    return shares
 
 
 def _tighten(state: _State, columns: Columns) -> tuple[Columns, float]:

@@ -106,6 +106,36 @@ class Setting:
         is_final = last == len(self.layers) - 1
         return 0 if is_final else self.layers[last].output_bytes
 
+    def send_forward_s(self, stage: int, last: int) -> float:
+        """Time to send a stage's output to the next one.
+
+        Args:
+            stage: From 0.
+            last: Index of its last layer.
+
+        Returns:
+            Over the link between the two; 0 on the last stage [s].
+        """
+        if stage == self.num_stages - 1:
+            return 0.0
+        link = self.cluster.link_after(stage)
+        return link.transfer_s(self.output_bytes(last))
+
+    def send_backward_s(self, stage: int, first: int) -> float:
+        """Time to send a stage's input gradient to the one before.
+
+        Args:
+            stage: From 0.
+            first: Index of its first layer.
+
+        Returns:
+            Over the link between the two; 0 on the first stage [s].
+        """
+        if stage == 0:
+            return 0.0
+        link = self.cluster.link_after(stage - 1)
+        return link.transfer_s(self.input_bytes(first))
+
     def optimizer_s(self, stage: int, num_parameters: int) -> float:
         """Time of the optimizer step of one stage.
 
@@ -263,14 +293,13 @@ def stage_times(
     again_s = sum(setting.layers[index].again_s for index in sorted(recomputed))
     fixed_s = setting.profile.device.step_overhead_s
     speed = setting.cluster.devices[stage].speed
-    link = setting.cluster.link
     return StageTimes(
         forward_s=(sum(x.forward_s for x in own) + fixed_s) / speed,
         backward_s=(sum(x.backward_s for x in own) + again_s + fixed_s) / speed,
         input_grad_s=(sum(x.input_grad_s for x in own) + again_s + fixed_s) / speed,
         weight_grad_s=(sum(x.weight_grad_s for x in own) + fixed_s) / speed,
-        send_forward_s=link.transfer_s(setting.output_bytes(last)),
-        send_backward_s=link.transfer_s(setting.input_bytes(first)),
+        send_forward_s=setting.send_forward_s(stage, last),
+        send_backward_s=setting.send_backward_s(stage, first),
     )
 
 

@@ -28,7 +28,7 @@ def cluster(num_devices, memory_bytes=10**12, link=LINKS["free"], speeds=None):
             )
             for i in range(num_devices)
         ),
-        link=link,
+        links=(link,),
     )
 
 
@@ -59,7 +59,7 @@ def random_profile(rng: random.Random) -> ModelProfile:
 
 
 def random_cluster(rng: random.Random, num_devices: int) -> Cluster:
-    """Unequal memory and speed, one of three links."""
+    """Unequal memory, speed and links."""
     return Cluster(
         devices=tuple(
             Device(
@@ -70,12 +70,15 @@ def random_cluster(rng: random.Random, num_devices: int) -> Cluster:
             )
             for i in range(num_devices)
         ),
-        link=rng.choice(
-            [
-                LINKS["free"],
-                Link(name="slow", bandwidth=10.0, latency_s=0.2),
-                Link(name="quick", bandwidth=100.0, latency_s=0.01),
-            ]
+        links=tuple(
+            rng.choice(
+                [
+                    LINKS["free"],
+                    Link(name="slow", bandwidth=10.0, latency_s=0.2),
+                    Link(name="quick", bandwidth=100.0, latency_s=0.01),
+                ]
+            )
+            for _ in range(num_devices - 1)
         ),
     )
 

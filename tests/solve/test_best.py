@@ -263,7 +263,7 @@ def test_more_memory_never_makes_a_plan_slower(rng, more):
 @given(rng=st.randoms(use_true_random=False), factor=st.sampled_from([1e-6, 0.3, 1e3]))
 def test_scaling_all_times_scales_the_step(rng, factor):
     profile = random_profile(rng)
-    cards = dataclasses.replace(random_cluster(rng, 2), link=LINKS["free"])
+    cards = dataclasses.replace(random_cluster(rng, 2), links=(LINKS["free"],))
     device = dataclasses.replace(
         profile.device,
         step_overhead_s=profile.device.step_overhead_s * factor,

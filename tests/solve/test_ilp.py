@@ -24,7 +24,7 @@ def problem(seed):
     wishes = Wishes(schedule="1f1b", recompute="none", global_batch_size=5)
     profile = ModelProfile(layers=rows)
     (setting,) = settings_of(profile, cluster(3, link=link), wishes)
-    paths = first_paths(setting.actions, 3, 0.1)
+    paths = first_paths(setting.actions, 3, [0.1, 0.1])
     return ColumnTables(setting).without_choice(full=False), paths
 
 

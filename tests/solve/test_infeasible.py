@@ -60,6 +60,21 @@ def activations(activation_bytes, count=6):
     return tuple(LayerProfile(name=f"layer.{i}", **block) for i in range(count))
 
 
+def test_one_more_card_is_offered_with_its_link():
+    profile = ModelProfile(
+        layers=layers([1.0] * 4, num_parameters=100, output_bytes=10),
+        device=ProfiledDevice(name="rtx3090", memory_bytes=2500),
+    )
+    links = "1GB/s,1s,1GB/s,2s"
+    error = refused(profile, parse_cluster("3", profile, link=links, reserve="0"))
+    arguments = error.would_fit[0]["arguments"]
+    assert arguments[:4] == ["--gpus", "4", "--link", links + ",1GB/s,2s"]
+    cards = parse_cluster("4", profile, link=arguments[3], reserve="0")
+    batch = int(arguments[arguments.index("--global-batch-size") + 1])
+    plan = best_plan(profile, cards, Wishes(global_batch_size=batch), profile_ref=REF)
+    assert plan.predicted.step_s == pytest.approx(error.would_fit[0]["step_s"])
+
+
 def test_recompute_is_offered_where_it_was_forbidden():
     profile = ModelProfile(layers=activations(100))
     cards = cluster(2, memory_bytes=310)

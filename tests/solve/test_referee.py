@@ -1,12 +1,13 @@
 """The search against a referee that tries everything through the simulator."""
 
+import dataclasses
 import random
 from itertools import chain, combinations, pairwise, product
 
 import pytest
 from solver_profiles import REF, cluster, layers, random_cluster, random_profile
 
-from planner.cards import Link
+from planner.cards import LINKS, Link
 from planner.errors import InfeasibleError
 from planner.model_profile import ModelProfile
 from planner.solve import Wishes, best_plan, check_plan, search
@@ -109,6 +110,11 @@ def test_no_cut_of_a_longer_model_is_quicker(seed):
     link = Link(name="slow", bandwidth=10.0, latency_s=rng.choice([0.0, 1.0, 4.0]))
     speeds = rng.choice([None, [1.0, 2.0, 1.0, 0.5]])
     cards = cluster(4, link=link, speeds=speeds)
+    if rng.random() < 0.5:
+        links = rng.sample(
+            [link, LINKS["free"], Link(name="x", bandwidth=2.0, latency_s=1.0)], 3
+        )
+        cards = dataclasses.replace(cards, links=tuple(links))
     wishes = Wishes(recompute="none", global_batch_size=12)
     expected_s = exhaustive_best_s(profile, cards, wishes)
     plan = best_plan(profile, cards, wishes, profile_ref=REF)
