@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -196,7 +197,9 @@ class CudaKernels(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is functional.scaled_dot_product_attention:
             call = _read_attention(*args, **kwargs)
-            return _KERNELS[choose_kernel(call, self._capability)](call)
+            # What looks at values runs on real tensors, by the CPU's own kernels.
+            if isinstance(call.query, FakeTensor):
+                return _KERNELS[choose_kernel(call, self._capability)](call)
         if func is functional.dropout:
             return _dropout(*args, **kwargs)
         return func(*args, **kwargs)

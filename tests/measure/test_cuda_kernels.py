@@ -6,7 +6,7 @@ from layer_runs import module_run
 from torch.nn import functional
 
 from planner.measure.cuda_kernels import Attention, CudaKernels, choose_kernel
-from planner.measure.fake_tensors import fake_tensors
+from planner.measure.fake_tensors import fake_tensors, real_tensors
 from planner.measure.flops import missing_formulas
 from planner.measure.layer_memory import measure_memory
 
@@ -145,6 +145,13 @@ def test_all_kernels_have_formulas_of_their_flops():
     for kernel in ("flash", "efficient"):
         name = f"_scaled_dot_product_{kernel}_attention"
         assert {getattr(aten, name), getattr(aten, f"{name}_backward")} <= known
+
+
+def test_real_tensors_keep_to_the_kernels_they_have():
+    with real_tensors(), CudaKernels(AMPERE):
+        query = torch.randn(1, 2, 8, 4, dtype=BF16)
+        attended = functional.scaled_dot_product_attention(query, query, query)
+        assert attended.isfinite().all()
 
 
 @pytest.mark.gpu
