@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from planner.cli.newest import PROFILES, newest_first
 from planner.cli.parameters import say_aside, speaker
 from planner.errors import ArtifactError
 
 if TYPE_CHECKING:
     from planner.model_profile import ProfiledCluster
 
-PROFILES = Path("profiles")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -136,7 +136,7 @@ def measure_alone(
 
 
 def newest_of(kind: Literal["cuda", "cpu"]) -> Path | None:
-    """The profile for one kind of device that was written last.
+    """The profile for one kind of device that was made last.
 
     Args:
         kind: Of device.
@@ -146,8 +146,7 @@ def newest_of(kind: Literal["cuda", "cpu"]) -> Path | None:
     """
     from planner.model_profile import load_profile
 
-    paths = sorted(PROFILES.glob("*.json"), key=lambda path: -path.stat().st_mtime)
-    for path in paths:
+    for path in newest_first():
         with contextlib.suppress(ArtifactError):
             if load_profile(path).device.type == kind:
                 return path

@@ -1,12 +1,11 @@
 """`planner solve`: which layers on which card, in which order."""
 
-import json
-from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from planner.cli.newest import PROFILES, newest_first
 from planner.cli.parameters import (
     PATH,
     as_json,
@@ -15,8 +14,6 @@ from planner.cli.parameters import (
     speaker,
 )
 from planner.errors import ArtifactError, InfeasibleError
-
-PROFILES = Path("profiles")
 
 
 @click.command()
@@ -141,22 +138,12 @@ def newest_profile() -> Path:
     Raises:
         ArtifactError: There is none.
     """
-    found = max(PROFILES.glob("*.json"), key=_made, default=None)
+    found = next(iter(newest_first()), None)
     if found is None:
         msg = f"there is no profile in {PROFILES}/; make one with planner profile MODEL"
         raise ArtifactError(msg)
     say_aside(f"using {found}, the newest profile")
     return found
-
-
-def _made(path: Path) -> tuple[float, float]:
-    """When a profile was made, and written [s]: a fresh clone's files are all new."""
-    written_s = path.stat().st_mtime
-    try:
-        created = json.loads(path.read_bytes())["created"]
-        return datetime.fromisoformat(created).timestamp(), written_s
-    except (ValueError, KeyError, TypeError, OSError):
-        return written_s, written_s  # written by hand
 
 
 def failure(error: InfeasibleError) -> dict[str, object]:
