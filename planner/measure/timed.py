@@ -110,6 +110,8 @@ def _backward(run: LayerRun, watch: Stopwatch, *, forward: str, backward: str) -
 def _split_backward(run: LayerRun, watch: Stopwatch) -> None:
     _forget_inputs(run)
     output = watch.run("F", partial(run.forward, run.make_input()))
+    if output._is_view():
+        output = output.clone()  # it is detached in place, which no view can be
     grad = _grad_like(output)
     inputs = [run.leaf, *run.extras]
 

@@ -175,3 +175,11 @@ def test_the_end_of_a_step_is_timed_per_parameter_and_changes_none(
         (a**2 + b**2) ** 0.5 for a, b in zip(stepped[::2], stepped[1::2], strict=True)
     ]
     assert all(2 < norm < 6 for norm in norms)
+
+
+def test_a_layer_whose_output_is_a_view_has_i_and_w(monkeypatch):
+    monkeypatch.setattr(sampling, "_BUDGET_S", 0.0)
+    module = nn.Sequential(nn.Linear(4, 4), nn.Flatten())
+    times = time_layer(module_run(module, (2, 3, 4)), CPU)
+    assert times.input_grad_s > 0
+    assert times.weight_grad_s > 0
