@@ -12,6 +12,7 @@ from typing import Literal
 from planner import artifact
 from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
 from planner.model_profile import ModelInfo
+from planner.schedule.actions import parse_actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,8 @@ class StagePrediction:
         capacity_bytes: Of its card, reserve included [bytes].
         forward_s: F of one microbatch [s].
         backward_s: B of one microbatch, recompute included [s].
+        input_grad_s: I of one microbatch, recompute included [s].
+        weight_grad_s: W of one microbatch [s].
         send_forward_s: Transfer of one microbatch's output to the next stage,
             0 on the last [s].
         send_backward_s: Transfer of its gradient to the stage before, 0 on the
@@ -81,6 +84,8 @@ class StagePrediction:
     capacity_bytes: NonNegativeInt = 0
     forward_s: NonNegativeFloat = 0.0
     backward_s: NonNegativeFloat = 0.0
+    input_grad_s: NonNegativeFloat = 0.0
+    weight_grad_s: NonNegativeFloat = 0.0
     send_forward_s: NonNegativeFloat = 0.0
     send_backward_s: NonNegativeFloat = 0.0
     busy_fraction: NonNegativeFloat = 0.0
@@ -142,7 +147,7 @@ class SchedulePlan:
     """The order of actions on every device.
 
     Attributes:
-        name: `gpipe` or `1f1b`.
+        name: Such as `1f1b`, or `planned` for an order of our own.
         num_microbatches: Of one step.
         microbatch_size: Sequences of one microbatch.
         actions: Per device, such as `("0F0", "0F1", "0B0", "0B1")`.
@@ -306,6 +311,33 @@ class Plan:
     def num_stages(self) -> int:
         """How many stages there are."""
         return len(self.stages)
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices there are: one row of actions each."""
+        return len(self.schedule.actions)
+
+    @property
+    def device_of_stage(self) -> tuple[int, ...]:
+        """Which device, a row of actions, works on each stage."""
+        home = {
+            action.stage: device
+            for device, row in enumerate(parse_actions(self.schedule.actions))
+            for action in row
+        }
+        return tuple(home[stage.index] for stage in self.stages)
+
+    def stages_of_device(self, device: int) -> tuple[StagePlan, ...]:
+        """The stages that one device works on.
+
+        Args:
+            device: Row of actions, from 0.
+
+        Returns:
+            In order of the model; several under interleaved schedules.
+        """
+        homes = self.device_of_stage
+        return tuple(s for s in self.stages if homes[s.index] == device)
 
     @property
     def layer_names(self) -> tuple[str, ...]:

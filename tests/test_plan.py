@@ -27,6 +27,14 @@ def test_a_plan_knows_its_stages_and_layers():
     assert small_plan().layer_names == ("embed", "block", "head")
 
 
+def test_stages_are_on_the_device_whose_row_names_them():
+    schedule = replace(small_plan().schedule, actions=(("1F0", "1B0"), ("0F0", "0B0")))
+    plan = replace(small_plan(), schedule=schedule)
+    assert plan.num_devices == 2
+    assert plan.device_of_stage == (1, 0)
+    assert [stage.index for stage in plan.stages_of_device(0)] == [1]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -230,6 +230,8 @@ def _stages(candidate: Candidate) -> tuple[StagePlan, ...]:
                 capacity_bytes=device.memory_bytes,
                 forward_s=candidate.times[index].forward_s,
                 backward_s=candidate.times[index].backward_s,
+                input_grad_s=candidate.times[index].input_grad_s,
+                weight_grad_s=candidate.times[index].weight_grad_s,
                 send_forward_s=candidate.times[index].send_forward_s,
                 send_backward_s=candidate.times[index].send_backward_s,
                 busy_fraction=candidate.timeline.busy_fraction[index],
