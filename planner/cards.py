@@ -253,6 +253,9 @@ class Device:
         return self.memory_bytes - self.reserve_bytes
 
 
+# Size of a transfer that links are compared by: 2048 tokens of 4096 bf16 [bytes].
+_TYPICAL = 2048 * 4096 * 2
+
 LinksFrom = Literal["given", "measured", "assumed"]
 
 
@@ -284,13 +287,29 @@ class Cluster:
     def __len__(self) -> int:
         return len(self.devices)
 
-    def link_after(self, stage: int) -> Link:
-        """What joins a stage to the next one.
+    def link_after(self, device: int) -> Link:
+        """What joins a device to the next one.
 
         Args:
-            stage: From 0; not the last.
+            device: From 0; not the last.
 
         Returns:
             The link, the same in both directions.
         """
-        return self.links[stage] if len(self.links) > 1 else self.links[0]
+        return self.links[device] if len(self.links) > 1 else self.links[0]
+
+    def link_between(self, here: int, there: int) -> Link:
+        """What joins two devices.
+
+        Args:
+            here: From 0.
+            there: Another device.
+
+        Returns:
+            The link, the same in both directions; of devices that are not
+            neighbours the slowest between them, for want of a better figure.
+        """
+        if len(self.links) == 1:
+            return self.links[0]
+        low, high = sorted((here, there))
+        return max(self.links[low:high], key=lambda link: link.transfer_s(_TYPICAL))

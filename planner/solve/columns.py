@@ -21,8 +21,10 @@ from planner.memory import (
     kept_bytes,
     layer_peak_bytes,
     shared_parameters,
+    stage_parameters,
 )
-from planner.solve.recompute import Choice, fronts_of
+from planner.solve.paths import PARTS
+from planner.solve.recompute import Choice, cheapest_together, fronts_of
 from planner.solve.setting import Cut, Recompute, Setting
 
 Floats = NDArray[np.float64]
@@ -38,21 +40,20 @@ class Columns:
         stage: Stage number.
         first: Index of its first layer.
         last: Index of its last layer.
-        forward_s: F of one microbatch [s].
-        backward_s: B of one microbatch, recompute included [s].
-        send_forward_s: Transfer of the output [s].
-        send_backward_s: Transfer of the input gradient [s].
+        times_s: Of its actions and transfers for one microbatch [part, column], in
+            the order of `paths.PARTS`, recompute included [s].
         optimizer_s: Optimizer step [s].
+        static_bytes: Weights, gradients, states and buffers [bytes].
+        kept_bytes: The least that one microbatch can leave [bytes].
     """
 
     stage: Ints
     first: Ints
     last: Ints
-    forward_s: Floats
-    backward_s: Floats
-    send_forward_s: Floats
-    send_backward_s: Floats
+    times_s: Floats
     optimizer_s: Floats
+    static_bytes: Ints
+    kept_bytes: Ints
 
     def __len__(self) -> int:
         return len(self.stage)
@@ -66,7 +67,9 @@ class Columns:
         Returns:
             Those with a flag or at these positions, in the same order.
         """
-        parts = {field.name: getattr(self, field.name)[keep] for field in fields(self)}
+        parts = {
+            field.name: getattr(self, field.name)[..., keep] for field in fields(self)
+        }
         return type(self)(**parts)
 
 
@@ -86,10 +89,13 @@ class ColumnTables:
         self.setting = setting
         self.fronts = fronts_of(setting.layers, setting.recompute)
         self.legal = _legal(setting, layers_per_stage)
-        parameters = _parameters(setting)
-        self.room_bytes = _room_bytes(setting, parameters)
+        self._parameters = _parameters(setting)
+        self._static_bytes = _static_bytes(setting, self._parameters)
+        budgets = [setting.device(s).budget_bytes for s in range(setting.num_stages)]
+        limits = np.array(budgets, dtype=np.int64)[:, None, None]
+        self.room_bytes = limits - self._static_bytes
+        self._least_kept = _least_kept(setting)
         self._needs: dict[bool, tuple[Floats, Ints, Ints]] = {}
-        self._parameters = parameters
 
     def without_choice(self, *, full: bool) -> Columns:
         """Columns in which all or none of the layers are recomputed.
@@ -171,15 +177,44 @@ class ColumnTables:
             cut: First and last layer of every stage.
 
         Returns:
-            Recomputed layers of every stage; None if a stage does not fit.
+            Recomputed layers of every stage; None if a device is too small.
         """
-        chosen = []
-        for stage, (first, last) in enumerate(cut):
-            choice = self.choice(stage, first, last)
-            if choice is None:
+        chosen: list[frozenset[int]] = [frozenset()] * len(cut)
+        for device, stages in enumerate(self.setting.stages_of):
+            choices = self._choices_of(device, [cut[stage] for stage in stages])
+            if choices is None:
                 return None
-            chosen.append(choice.layers(first))
+            for stage, choice in zip(stages, choices, strict=True):
+                chosen[stage] = choice.layers(cut[stage][0])
         return tuple(chosen)
+
+    def _choices_of(
+        self, device: int, runs: list[tuple[int, int]]
+    ) -> tuple[Choice, ...] | None:
+        """The choices that fit a device together and add least time."""
+        stages = self.setting.stages_of[device]
+        if len(stages) == 1:
+            choice = self.choice(stages[0], *runs[0])
+            return None if choice is None else (choice,)
+        room_bytes = self.setting.cluster.devices[device].budget_bytes
+        room_bytes -= sum(
+            int(self._static_bytes[stage, first, last])
+            for stage, (first, last) in zip(stages, runs, strict=True)
+        )
+        room_bytes += self._shared_bytes(runs)
+        return cheapest_together(
+            [self.fronts.front(*run) for run in runs],
+            self.setting.moments[device],
+            room_bytes,
+        )
+
+    def _shared_bytes(self, runs: list[tuple[int, int]]) -> int:
+        """What the tied parameters of stages of one device would count twice."""
+        setting = self.setting
+        held = [setting.layers[i] for first, last in runs for i in range(first, last + 1)]
+        together = stage_parameters(held, setting.profile.ties)
+        apart = sum(int(self._parameters[run]) for run in runs)
+        return (apart - together) * setting.optimizer.bytes_per_parameter
 
     def lacking_bytes(self) -> Ints:
         """By how much each column misses its card with the leanest choice.
@@ -208,23 +243,31 @@ class ColumnTables:
         """List the allowed columns, sorted by stage, last and first layer."""
         setting = self.setting
         stage, last, first = np.nonzero(allowed.swapaxes(1, 2))
-        speed = np.array([device.speed for device in setting.cluster.devices])[stage]
+        speeds = [setting.device(s).speed for s in range(setting.num_stages)]
+        speed = np.array(speeds)[stage]
         rate_s = [setting.optimizer_s(s, 1) for s in range(setting.num_stages)]
         fixed_s = setting.profile.device.step_overhead_s
-        forward_s = _run_sums([layer.forward_s for layer in setting.layers])
-        backward_s = _run_sums([layer.backward_s for layer in setting.layers])
-        in_all_s = backward_s[first, last] + extra_s[stage, first, last]
+        again_s = extra_s[stage, first, last]
+        computed_s = [
+            (_run_sums([getattr(x, part) for x in setting.layers])[first, last] + more_s)
+            for part, more_s in zip(PARTS, (0.0, again_s, again_s, 0.0), strict=False)
+        ]
         sends_s = _by_stage_and_layer(setting, setting.send_forward_s)
         returns_s = _by_stage_and_layer(setting, setting.send_backward_s)
         return Columns(
             stage=stage,
             first=first,
             last=last,
-            forward_s=(forward_s[first, last] + fixed_s) / speed,
-            backward_s=(in_all_s + fixed_s) / speed,
-            send_forward_s=sends_s[stage, last],
-            send_backward_s=returns_s[stage, first],
+            times_s=np.stack(
+                [
+                    *((time_s + fixed_s) / speed for time_s in computed_s),
+                    sends_s[stage, last],
+                    returns_s[stage, first],
+                ]
+            ),
             optimizer_s=self._parameters[first, last] * np.array(rate_s)[stage],
+            static_bytes=self._static_bytes[stage, first, last],
+            kept_bytes=self._least_kept[first, last],
         )
 
 
@@ -287,26 +330,37 @@ def _parameters(setting: Setting) -> Ints:
     return parameters
 
 
-def _room_bytes(setting: Setting, parameters: Ints) -> Ints:
-    """What is left for activations and workspace [stage, first, last]."""
-    indices = range(len(setting.layers))
-    buffers = np.array(
-        [
-            [
-                communication_bytes(
-                    num_microbatches=setting.num_microbatches,
-                    input_bytes=setting.input_bytes(first),
-                    output_bytes=setting.output_bytes(last),
-                )
-                for last in indices
-            ]
-            for first in indices
-        ],
-        dtype=np.int64,
-    )
-    static = parameters * setting.optimizer.bytes_per_parameter + buffers
-    budgets = [device.budget_bytes for device in setting.cluster.devices]
-    return np.array(budgets, dtype=np.int64)[:, None, None] - static
+def _static_bytes(setting: Setting, parameters: Ints) -> Ints:
+    """Weights, gradients, states and buffers of every column [stage, first, last]."""
+    layers = setting.layers
+    inputs = np.array([setting.input_bytes(first) for first in range(len(layers))])
+    outputs = np.array([setting.output_bytes(last) for last in range(len(layers))])
+    none = np.zeros_like(inputs)
+    buffers = []
+    for stage in range(setting.num_stages):
+        receives, sends = setting.crosses_before(stage), setting.crosses_after(stage)
+        size = (inputs if receives else none)[:, None] + (outputs if sends else none)
+        buffers.append(
+            communication_bytes(
+                num_microbatches=setting.num_microbatches,
+                input_bytes=size,
+                output_bytes=0,
+            )
+        )
+    weights = parameters * setting.optimizer.bytes_per_parameter
+    static: Ints = weights[None] + np.array(buffers, dtype=np.int64)
+    return static
+
+
+def _least_kept(setting: Setting) -> Ints:
+    """The least that one microbatch leaves in every run of layers [first, last]."""
+    least = []
+    for index, layer in enumerate(setting.layers):
+        options = {kept_bytes(layer, False)}
+        if setting.may_recompute(index):
+            options.add(kept_bytes(layer, True))
+        least.append(min(options))
+    return _run_sums(least).astype(np.int64)
 
 
 def _walk(setting: Setting, full: bool) -> tuple[Floats, Ints, Ints]:

@@ -3,9 +3,13 @@
     use[s, i, j]    1 if stage s runs from layer i to layer j, else 0
     forward_s ..    times of stage s: sums over its columns
     makespan        at least as long as every known path
-    optimizer       at least as long as every stage's optimizer step
+    optimizer       at least as long as every device's optimizer steps
 
     minimise  makespan + optimizer
+
+Columns fit their device alone. Where a device has several stages, what they need at
+least together is a linear limit; cuts that were seen not to reach what the columns
+promise are forbidden one by one.
 
 The columns that are used form a chain from gap to gap: as many end in a gap as
 begin there. Times are divided by the step time of a known plan, so that all
@@ -13,15 +17,27 @@ coefficients are near 1. HiGHS solves it; CBC, which comes with PuLP, where HiGH
 is missing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from planner.solve.columns import Columns
-from planner.solve.paths import Path
+from planner.solve.paths import PARTS, Path
 from planner.solve.setting import Cut
 
 # Larger differences of step times are told apart; smaller ones are rounding.
 TOLERANCE = 1e-7
+
+
+class MemoryLimit(NamedTuple):
+    """What the stages of one device may need together.
+
+    Attributes:
+        budget_bytes: Of the device [bytes].
+        held: By stage of the device, how many microbatches it holds.
+    """
+
+    budget_bytes: int
+    held: dict[int, int]
 
 
 class Proposal(NamedTuple):
@@ -45,6 +61,9 @@ def propose(
     *,
     scale_s: float,
     time_limit_s: float,
+    home: Sequence[int] = (),
+    limits: Sequence[MemoryLimit] = (),
+    forbidden: Collection[Cut] = (),
     solver: str = "auto",
 ) -> Proposal:
     """Find the cut whose longest known path and slowest optimizer are shortest.
@@ -55,6 +74,9 @@ def propose(
         size: Number of stages and of layers.
         scale_s: Step time of a known plan [s].
         time_limit_s: When to give up [s].
+        home: Which device works on each stage; empty for one stage a device.
+        limits: What stages of one device may need together.
+        forbidden: Cuts not to propose.
         solver: `highs`, `cbc` or `auto`: the first that works.
 
     Returns:
@@ -80,8 +102,12 @@ def propose(
     optimizer = problem.add_variable("optimizer", 0, None, pulp.LpContinuous)
     problem.setObjective(makespan + optimizer)
     stage_times = _add_stage_times(pulp, problem, use, columns, size[0], scale_s)
-    for s, optimizer_s in enumerate(stage_times.pop()):
-        problem += optimizer >= optimizer_s, f"optimizer_covers_stage_{s}"
+    _add_optimizer(pulp, problem, optimizer, stage_times.pop(), home)
+    _add_limits(pulp, problem, use, columns, limits)
+    for number, cut in enumerate(forbidden):
+        chosen = [use.get((s, *layers)) for s, layers in enumerate(cut)]
+        if None not in chosen:
+            problem += pulp.lpSum(chosen) <= len(cut) - 1, f"not_cut_{number}"
     for number, path in enumerate(paths):
         length = pulp.lpSum(
             count * time
@@ -132,15 +158,9 @@ def _add_stage_times(
     """Variables for the times of every stage, each a sum over its columns."""
     variables = list(use.values())
     of_stage = [(columns.stage == s).nonzero()[0].tolist() for s in range(num_stages)]
-    parts = {
-        "forward": columns.forward_s,
-        "backward": columns.backward_s,
-        "send_forward": columns.send_forward_s,
-        "send_backward": columns.send_backward_s,
-        "optimizer": columns.optimizer_s,
-    }
+    parts = zip((*PARTS, "optimizer_s"), (*columns.times_s, columns.optimizer_s), strict=True)
     times = []
-    for name, values_s in parts.items():
+    for name, values_s in parts:
         scaled = (values_s / scale_s).tolist()
         row = []
         for s, indices in enumerate(of_stage):
@@ -152,6 +172,38 @@ def _add_stage_times(
             row.append(time)
         times.append(row)
     return times
+
+
+def _add_optimizer(
+    pulp: Any, problem: Any, optimizer: Any, of_stage: list[Any], home: Sequence[int]
+) -> None:
+    """As slow as the slowest device; stages of one device take their steps in turn."""
+    of_device: dict[int, list[Any]] = {}
+    for stage, device in enumerate(home or range(len(of_stage))):
+        of_device.setdefault(device, []).append(of_stage[stage])
+    for device, own in of_device.items():
+        problem += optimizer >= pulp.lpSum(own), f"optimizer_covers_device_{device}"
+
+
+def _add_limits(
+    pulp: Any,
+    problem: Any,
+    use: dict[tuple[int, int, int], Any],
+    columns: Columns,
+    limits: Sequence[MemoryLimit],
+) -> None:
+    variables = list(use.values())
+    stages = columns.stage.tolist()
+    static, kept = columns.static_bytes.tolist(), columns.kept_bytes.tolist()
+    for number, (budget_bytes, held) in enumerate(limits):
+        needed = pulp.LpAffineExpression(
+            [
+                (variables[i], (static[i] + held[s] * kept[i]) / budget_bytes)
+                for i, s in enumerate(stages)
+                if s in held
+            ]
+        )
+        problem += needed <= 1, f"memory_{number}"
 
 
 def _bound(problem: Any, proven: bool) -> float:

@@ -87,15 +87,10 @@ def path_cost(columns: Columns, path: Path | Sequence[Floats]) -> Floats:
     Returns:
         The cost of each column [column], in s.
     """
-    forwards, backwards, sends_forward, sends_backward = (
-        np.asarray(counts)[columns.stage] for counts in path
-    )
-    cost: Floats = (
-        forwards * columns.forward_s
-        + backwards * columns.backward_s
-        + sends_forward * columns.send_forward_s
-        + sends_backward * columns.send_backward_s
-    )
+    cost: Floats = np.zeros(len(columns))
+    for counts, time_s in zip(path, columns.times_s, strict=True):
+        if any(counts):
+            cost += np.asarray(counts)[columns.stage] * time_s
     return cost
 
 
@@ -161,13 +156,16 @@ def quicker_than(
     return columns
 
 
-def step_bound_s(columns: Columns, paths: Sequence[Path], cut: Cut) -> float:
+def step_bound_s(
+    columns: Columns, paths: Sequence[Path], cut: Cut, home: Sequence[int]
+) -> float:
     """Longest path and slowest optimizer of a cut.
 
     Args:
         columns: Among which the cut's are.
         paths: Lower bounds of the makespan.
         cut: First and last layer of every stage.
+        home: Which device works on each stage.
 
     Returns:
         A lower bound of its step time [s].
@@ -179,4 +177,5 @@ def step_bound_s(columns: Columns, paths: Sequence[Path], cut: Cut) -> float:
     ]
     own = columns.where(np.searchsorted(keys, wanted))
     lengths = [float(path_cost(own, path).sum()) for path in paths]
-    return max(lengths) + float(own.optimizer_s.max())
+    optimizer_s = np.bincount(home, weights=own.optimizer_s)
+    return max(lengths) + float(optimizer_s.max())

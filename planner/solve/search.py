@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.solve.columns import Columns, ColumnTables
-from planner.solve.ilp import TOLERANCE, propose
+from planner.solve.candidate import Candidate, judge
+from planner.solve.ilp import TOLERANCE, MemoryLimit, propose
 from planner.solve.paths import Path, first_paths, path_of
 from planner.solve.relaxation import (
     path_cost,
@@ -24,11 +25,13 @@ from planner.solve.relaxation import (
     shortest_chains,
     step_bound_s,
 )
-from planner.solve.setting import Candidate, Cut, Setting, judge
+from planner.solve.setting import Cut, Setting
 
 _NUM_BISECTIONS = 40
 # Bisection ends when bound and best plan are this close; the ILP does the rest.
 _CLOSE = 1e-4
+# Proposals that turned out slower than promised, before the proof is given up.
+_MOST_FORBIDDEN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +41,11 @@ class Found:
     Attributes:
         best: The quickest plan known, if any: found here or given.
         bound_s: No plan of this setting is quicker than this or `best` [s];
-            infinite if none fits.
-        num_candidates: How many cuts were simulated.
-    """
 
     best: Candidate | None
     bound_s: float
     num_candidates: int
+    own: Candidate | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class _State:
     deadline: float
     best: Candidate | None
     paths: list[Path]
+    own: Candidate | None = None
     judged: set[Cut] = field(default_factory=set)
 
     @property
@@ -77,14 +79,19 @@ class _State:
 
     def judge(self, cut: Cut) -> bool:
         """Simulate a cut; tell whether that brought a new path."""
-        recompute = None if cut in self.judged else self.tables.recompute_of(cut)
-        if recompute is None:
+        if cut in self.judged:
             return False
         self.judged.add(cut)
-        found = judge(self.tables.setting, cut, recompute)
+        setting = self.tables.setting
+        recompute = self.tables.recompute_of(cut)
+        if recompute is None:
+            return False
+        found = judge(setting, cut, recompute)
         if found.fits and found.step_s < self.target_s:
             self.best = found
-        path = path_of(found.timeline.critical_path, len(cut))
+        if found.fits and (self.own is None or found.step_s < self.own.step_s):
+            self.own = found
+        path = path_of(found.timeline.critical_path, setting.home)
         if path in self.paths:
             return False
         self.paths.append(path)
@@ -116,7 +123,7 @@ def search(
         The plan and what is proven about it.
     """
     tables = ColumnTables(setting, layers_per_stage)
-    paths = first_paths(setting.actions, setting.num_stages, _send_shares(setting))
+    paths = first_paths(setting.actions, setting.home, _send_shares(setting))
     state = _State(tables=tables, deadline=deadline, best=known, paths=paths)
     if setting.recompute == "auto":
         _tighten(state, tables.quick())
@@ -134,6 +141,7 @@ def search(
         best=state.best,
         bound_s=min(bound_s, state.limit_s),
         num_candidates=len(state.judged),
+        own=state.own,
     )
 
 
@@ -145,8 +153,9 @@ def _send_shares(setting: Setting) -> list[float]:
     typical_bytes = sizes[len(sizes) // 2]
     shares = []
     for stage in range(setting.num_stages - 1):
-        transfer_s = setting.cluster.link_after(stage).transfer_s(typical_bytes)
-        shares.append(transfer_s / stage_s if stage_s else 1.0)
+        link = setting.link_after(stage)
+        transfer_s = link.transfer_s(typical_bytes) if link else 0.0
+        shares.append(transfer_s / stage_s if stage_s else 1.0 if link else 0.0)
     return shares
 
 
@@ -176,7 +185,10 @@ def _tighten(state: _State, columns: Columns) -> tuple[Columns, float]:
             continue
         for cut in cuts:
             state.judge(cut)
-        reached_s = min(step_bound_s(left, state.paths, cut) for cut in cuts)
+        reached_s = min(
+            step_bound_s(left, state.paths, cut, state.tables.setting.home)
+            for cut in cuts
+        )
         if reached_s <= middle_s:
             high_s = min(high_s, reached_s)
         else:
@@ -199,14 +211,21 @@ def _lowest_s(state: _State, columns: Columns) -> float:
 def _likely_cuts(state: _State, columns: Columns) -> list[Cut]:
     """Cuts worth simulating: best for the mean of all paths, and most even."""
     mean = np.mean(np.array(state.paths, dtype=float), axis=0)
-    unevenness = (columns.forward_s + columns.backward_s) ** 2
+    unevenness = columns.times_s[:2].sum(axis=0) ** 2
     costs = (path_cost(columns, mean), unevenness)
     chains = (shortest_chains(columns, cost, *state.size) for cost in costs)
     return [chain.cut for chain in chains if chain.cut]
 
 
 def _prove(state: _State, columns: Columns, bound_s: float) -> float:
-    """Let the ILP propose until it has nothing better; return the bound [s]."""
+    """Let the ILP propose until it has nothing better; return the bound [s].
+
+    Where a device has several stages, a proposal may need more recompute than its
+    columns promise, or not fit at all: it is then forbidden, and asked again.
+    """
+    setting = state.tables.setting
+    limits = memory_limits(setting)
+    forbidden: set[Cut] = set()
     while bound_s < state.target_s and not state.out_of_time:
         columns = state.quicker(columns, state.target_s)
         if not _likely_cuts(state, columns):
@@ -215,14 +234,58 @@ def _prove(state: _State, columns: Columns, bound_s: float) -> float:
             columns,
             state.paths,
             state.size,
-            scale_s=state.limit_s,
+            scale_s=state.limit_s if state.best else max(bound_s, 1e-9),
             time_limit_s=max(state.deadline - time.monotonic(), 0.1),
+            home=setting.home,
+            limits=limits,
+            forbidden=forbidden,
         )
+        if not proposal.cut and proposal.proven:
+            return state.limit_s
         value_s = proposal.bound_s
         if proposal.proven:
             # The same number without the solver's rounding.
-            value_s = step_bound_s(columns, state.paths, proposal.cut)
+            value_s = step_bound_s(columns, state.paths, proposal.cut, setting.home)
         bound_s = max(bound_s, min(value_s, state.limit_s))
-        if not proposal.cut or not state.judge(proposal.cut):
+        if not proposal.cut:
             break
+        if not state.judge(proposal.cut):
+            if not limits or len(forbidden) >= _MOST_FORBIDDEN:
+                break
+            forbidden.add(proposal.cut)
     return bound_s
+
+
+def memory_limits(setting: Setting) -> tuple[MemoryLimit, ...]:
+    """What stages of one device may need together, at each fullest moment.
+
+    Args:
+        setting: Whose order counts.
+
+    Returns:
+        Nothing for one stage a device: its columns fit by themselves.
+    """
+    if setting.stages_per_device == 1:
+        return ()
+    # Stages of one device may share tied parameters, which no column can know.
+    layers = {layer.name: layer for layer in setting.layers}
+    shared = sum(
+        max(layers[name].num_parameters for name in pair)
+        for pair in setting.profile.ties
+    )
+    spare_bytes = shared * setting.optimizer.bytes_per_parameter
+    return tuple(
+        MemoryLimit(
+            device.budget_bytes + spare_bytes,
+            {
+                stage: held + (place == moment.running)
+                for place, (stage, held) in enumerate(
+                    zip(stages, moment.held, strict=True)
+                )
+            },
+        )
+        for device, stages, moments in zip(
+            setting.cluster.devices, setting.stages_of, setting.moments, strict=True
+        )
+        for moment in moments
+    )

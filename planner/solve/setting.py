@@ -1,27 +1,38 @@
 """One setting of the search: all that is decided outside the cut.
 
-For a setting - schedule, microbatch size, optimizer - a cut and its recompute
-choice have one step time, judged by the simulator, and one memory per stage.
+For a setting - schedule, stages a device, microbatch size, optimizer - a cut and
+its recompute choice have one step time, judged by the simulator, and one memory
+per device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from planner.cards import Cluster
-from planner.memory import stage_memory, stage_parameters
+from planner.cards import Cluster, Device, Link
+from planner.errors import WishError
 from planner.model_profile import LayerProfile, ModelProfile
 from planner.optimizers import OptimizerSpec, optimizer_spec
-from planner.plan import MemoryBreakdown
 from planner.schedule.actions import Actions
-from planner.schedule.named import SCHEDULES, num_in_flight, schedule_actions
-from planner.simulate import StageTimes, Timeline, simulate
+from planner.schedule.named import (
+    SCHEDULES,
+    NamedSchedule,
+    num_in_flight,
+    schedule_actions,
+)
+from planner.schedule.placement import Placement, device_of_stage
+from planner.solve.moments import Moment, fullest_moments
 from planner.solve.wishes import RecomputeMode, Wishes, batch_size, microbatch_sizes
 
 # Per stage: index of its first and of its last layer.
 Cut = tuple[tuple[int, int], ...]
 # Per stage: indices of the recomputed layers.
 Recompute = tuple[frozenset[int], ...]
+
+PLANNED = "planned"
+
+# Of an interleaved schedule, the most that `auto` tries.
+_MOST_STAGES_PER_DEVICE = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,26 +43,50 @@ class Setting:
 
     Attributes:
         profile: Of the model.
-        cluster: One device a stage, in order.
+        cluster: The devices, in order.
         schedule: Its name.
+        stages_per_device: How many stages each device works on.
+        placement: On which device each stage is.
         microbatch_size: Sequences of one microbatch.
         num_microbatches: Of one step.
         optimizer: What it holds per parameter.
         recompute: Which layers may be, or must be.
+        order: An order of our own; None for the one that has the schedule's name.
     """
 
     profile: ModelProfile
     cluster: Cluster
     schedule: str
+    stages_per_device: int = 1
+    placement: Placement = "loop"
     microbatch_size: int
     num_microbatches: int
     optimizer: OptimizerSpec
     recompute: RecomputeMode
+    order: Actions | None = None
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices there are."""
+        return len(self.cluster)
 
     @property
     def num_stages(self) -> int:
-        """One a device."""
-        return len(self.cluster)
+        """Of all devices."""
+        return len(self.cluster) * self.stages_per_device
+
+    @cached_property
+    def home(self) -> tuple[int, ...]:
+        """Which device works on each stage."""
+        return device_of_stage(self.placement, self.num_devices, self.stages_per_device)
+
+    @cached_property
+    def stages_of(self) -> tuple[tuple[int, ...], ...]:
+        """The stages of each device, in order of the model."""
+        return tuple(
+            tuple(s for s, home in enumerate(self.home) if home == device)
+            for device in range(self.num_devices)
+        )
 
     @cached_property
     def layers(self) -> tuple[LayerProfile, ...]:
@@ -61,12 +96,73 @@ class Setting:
     @cached_property
     def actions(self) -> Actions:
         """The order of actions of every device."""
-        return schedule_actions(self.schedule, self.num_stages, self.num_microbatches)
+        if self.order is not None:
+            return self.order
+        return schedule_actions(
+            self.schedule,
+            self.num_devices,
+            self.num_microbatches,
+            self.stages_per_device,
+        )
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:
         """Most microbatches held at once, per stage."""
         return tuple(num_in_flight(self.actions, s) for s in range(self.num_stages))
+
+    @cached_property
+    def moments(self) -> tuple[tuple[Moment, ...], ...]:
+        """Per device, the moments that can be its fullest."""
+        return tuple(
+            fullest_moments(row, stages)
+            for row, stages in zip(self.actions, self.stages_of, strict=True)
+        )
+
+    def device(self, stage: int) -> Device:
+        """The device that works on a stage.
+
+        Args:
+            stage: From 0.
+
+        Returns:
+            Its card.
+        """
+        return self.cluster.devices[self.home[stage]]
+
+    def link_after(self, stage: int) -> Link | None:
+        """What joins a stage to the next one.
+
+        Args:
+            stage: From 0; not the last.
+
+        Returns:
+            The link; None if both are on one device.
+        """
+        here, there = self.home[stage], self.home[stage + 1]
+        return None if here == there else self.cluster.link_between(here, there)
+
+    def crosses_before(self, stage: int) -> bool:
+        """Whether a stage receives its input from another device.
+
+        Args:
+            stage: From 0.
+
+        Returns:
+            False for the first stage, and where the stage before is on the same
+            device.
+        """
+        return stage > 0 and self.home[stage - 1] != self.home[stage]
+
+    def crosses_after(self, stage: int) -> bool:
+        """Whether a stage sends its output to another device.
+
+        Args:
+            stage: From 0.
+
+        Returns:
+            False for the last stage, and where the next stage is on the same device.
+        """
+        return stage < self.num_stages - 1 and self.crosses_before(stage + 1)
 
     def may_recompute(self, layer: int) -> bool:
         """Whether a layer may be recomputed.
@@ -114,12 +210,13 @@ class Setting:
             last: Index of its last layer.
 
         Returns:
-            Over the link between the two; 0 on the last stage [s].
+            Over the link between the two; 0 on the last stage and between stages
+            of one device [s].
         """
         if stage == self.num_stages - 1:
             return 0.0
-        link = self.cluster.link_after(stage)
-        return link.transfer_s(self.output_bytes(last))
+        link = self.link_after(stage)
+        return link.transfer_s(self.output_bytes(last)) if link else 0.0
 
     def send_backward_s(self, stage: int, first: int) -> float:
         """Time to send a stage's input gradient to the one before.
@@ -129,12 +226,13 @@ class Setting:
             first: Index of its first layer.
 
         Returns:
-            Over the link between the two; 0 on the first stage [s].
+            Over the link between the two; 0 on the first stage and between stages
+            of one device [s].
         """
         if stage == 0:
             return 0.0
-        link = self.cluster.link_after(stage - 1)
-        return link.transfer_s(self.input_bytes(first))
+        link = self.link_after(stage - 1)
+        return link.transfer_s(self.input_bytes(first)) if link else 0.0
 
     def optimizer_s(self, stage: int, num_parameters: int) -> float:
         """Time of the optimizer step of one stage.
@@ -148,63 +246,21 @@ class Setting:
         """
         rates = self.profile.device.optimizer_s_per_parameter
         rate_s = rates.get(self.optimizer.name, 0.0)
-        return num_parameters * rate_s / self.cluster.devices[stage].speed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A cut, its recompute choice and what they come to.
-
-    Attributes:
-        setting: In which it was judged.
-        cut: First and last layer of every stage.
-        recompute: Recomputed layers of every stage.
-        times: Of every stage.
-        memory: Of every stage at its fullest moment.
-        timeline: When every action runs.
-        optimizer_s: Optimizer step of the slowest stage [s].
-    """
-
-    setting: Setting
-    cut: Cut
-    recompute: Recompute
-    times: tuple[StageTimes, ...]
-    memory: tuple[MemoryBreakdown, ...]
-    timeline: Timeline
-    optimizer_s: float
-
-    @property
-    def step_s(self) -> float:
-        """Makespan and optimizer [s]."""
-        return self.timeline.makespan_s + self.optimizer_s
-
-    @property
-    def excess_bytes(self) -> tuple[int, ...]:
-        """By how much each stage misses its card; below 0 where room is left."""
-        devices = self.setting.cluster.devices
-        return tuple(
-            memory.total - device.memory_bytes
-            for memory, device in zip(self.memory, devices, strict=True)
-        )
-
-    @property
-    def fits(self) -> bool:
-        """Whether every stage fits its card."""
-        return max(self.excess_bytes) <= 0
+        return num_parameters * rate_s / self.device(stage).speed
 
 
 def settings_of(
     profile: ModelProfile, cluster: Cluster, wishes: Wishes
 ) -> tuple[Setting, ...]:
-    """Every setting that the wishes leave open, in the order of preference.
+    """Every setting of a named schedule that the wishes leave open.
 
     Args:
         profile: Of the model.
-        cluster: One device a stage.
+        cluster: The devices.
         wishes: Of the user.
 
     Returns:
-        At least one setting.
+        At least one setting, in the order of preference.
 
     Raises:
         WishError: A wish cannot be met.
@@ -212,109 +268,68 @@ def settings_of(
     batch = batch_size(profile, len(cluster), wishes)
     sizes = microbatch_sizes(profile, batch, wishes)
     spec = optimizer_spec(wishes.optimizer, profile.dtype)
-    names = tuple(SCHEDULES) if wishes.schedule == "auto" else (wishes.schedule,)
-    for name in names:
-        schedule_actions(name, 1, 1)  # refuses an unknown name
-    return tuple(
+    num_possible = 1 + sum(profile.legal_cuts())
+    found = tuple(
         Setting(
             profile=profile,
             cluster=cluster,
-            schedule=name,
+            schedule=schedule.name,
+            stages_per_device=count,
+            placement=schedule.placement,
             microbatch_size=size,
             num_microbatches=batch // size,
             optimizer=spec,
             recompute=wishes.recompute,
         )
         for size in sizes
-        for name in names
+        for schedule in _schedules(wishes)
+        for count in _stages_per_device(schedule, len(cluster), num_possible, wishes)
+        if not schedule.obstacle(len(cluster), batch // size, count)
     )
+    if not found:
+        raise WishError(_why_none(cluster, wishes, [batch // size for size in sizes]))
+    return found
 
 
-def judge(setting: Setting, cut: Cut, recompute: Recompute) -> Candidate:
-    """Simulate one cut.
+def _schedules(wishes: Wishes) -> tuple[NamedSchedule, ...]:
+    if wishes.schedule in ("auto", PLANNED):
+        return tuple(SCHEDULES.values())
+    if wishes.schedule not in SCHEDULES:
+        names = ", ".join((*SCHEDULES, PLANNED))
+        msg = f"unknown schedule '{wishes.schedule}'; there are {names}"
+        raise WishError(msg)
+    return (SCHEDULES[wishes.schedule],)
 
-    Args:
-        setting: All that is decided outside the cut.
-        cut: First and last layer of every stage.
-        recompute: Recomputed layers of every stage.
 
-    Returns:
-        Its times, memory and timeline, whether it fits or not.
-    """
-    times = tuple(
-        stage_times(setting, stage, first, last, again)
-        for stage, ((first, last), again) in enumerate(zip(cut, recompute, strict=True))
+def _stages_per_device(
+    schedule: NamedSchedule, num_devices: int, num_possible: int, wishes: Wishes
+) -> Iterator[int]:
+    """How many stages a device may have under a schedule."""
+    if wishes.layers_per_stage is not None:
+        count, rest = divmod(len(wishes.layers_per_stage), num_devices)
+        counts: Sequence[int] = [] if rest else [count]
+    else:
+        most = min(_MOST_STAGES_PER_DEVICE, num_possible // num_devices)
+        counts = range(1, most + 1)
+    for count in counts:
+        # On one device, stages are only overhead.
+        if schedule.allows(count) and (count == 1 or num_devices > 1):
+            yield count
+
+
+def _why_none(cluster: Cluster, wishes: Wishes, numbers: list[int]) -> str:
+    """Why a schedule that a user named cannot be had."""
+    schedule = SCHEDULES[wishes.schedule]
+    fewest = schedule.fewest_stages_per_device
+    for number in numbers:
+        if obstacle := schedule.obstacle(len(cluster), number, fewest):
+            return f"--schedule {schedule.name}: {obstacle}"
+    needed = fewest * len(cluster)
+    return (
+        f"--schedule {schedule.name} needs {fewest} stages on each of "
+        f"{len(cluster)} devices, {needed} in all; take --schedule 1f1b, or "
+        f"--layers-per-stage with {needed} entries"
     )
-    parameters = [parameters_of(setting, first, last) for first, last in cut]
-    memory = tuple(
-        stage_memory(
-            setting.layers[first : last + 1],
-            recomputed=[index in again for index in range(first, last + 1)],
-            num_in_flight=setting.in_flight[stage],
-            num_parameters=parameters[stage],
-            optimizer=setting.optimizer,
-            num_microbatches=setting.num_microbatches,
-            input_bytes=setting.input_bytes(first),
-            output_bytes=setting.output_bytes(last),
-            reserve_bytes=setting.cluster.devices[stage].reserve_bytes,
-        )
-        for stage, ((first, last), again) in enumerate(zip(cut, recompute, strict=True))
-    )
-    return Candidate(
-        setting=setting,
-        cut=cut,
-        recompute=recompute,
-        times=times,
-        memory=memory,
-        timeline=simulate(setting.actions, times),
-        optimizer_s=max(
-            setting.optimizer_s(stage, count) for stage, count in enumerate(parameters)
-        ),
-    )
-
-
-def stage_times(
-    setting: Setting, stage: int, first: int, last: int, recomputed: frozenset[int]
-) -> StageTimes:
-    """Times of one stage for one microbatch.
-
-    Args:
-        setting: All that is decided outside the cut.
-        stage: From 0.
-        first: Index of its first layer.
-        last: Index of its last layer.
-        recomputed: Indices of the layers that run F again before B.
-
-    Returns:
-        Sums over its layers and the fixed time of an action, divided by the speed
-        of its card, and its transfers.
-    """
-    own = setting.layers[first : last + 1]
-    again_s = sum(setting.layers[index].again_s for index in sorted(recomputed))
-    fixed_s = setting.profile.device.step_overhead_s
-    speed = setting.cluster.devices[stage].speed
-    return StageTimes(
-        forward_s=(sum(x.forward_s for x in own) + fixed_s) / speed,
-        backward_s=(sum(x.backward_s for x in own) + again_s + fixed_s) / speed,
-        input_grad_s=(sum(x.input_grad_s for x in own) + again_s + fixed_s) / speed,
-        weight_grad_s=(sum(x.weight_grad_s for x in own) + fixed_s) / speed,
-        send_forward_s=setting.send_forward_s(stage, last),
-        send_backward_s=setting.send_backward_s(stage, first),
-    )
-
-
-def parameters_of(setting: Setting, first: int, last: int) -> int:
-    """Parameters of a stage, those shared within it counted once.
-
-    Args:
-        setting: All that is decided outside the cut.
-        first: Index of its first layer.
-        last: Index of its last layer.
-
-    Returns:
-        How many.
-    """
-    return stage_parameters(setting.layers[first : last + 1], setting.profile.ties)
 
 
 def cut_from_counts(counts: Sequence[int]) -> Cut:
