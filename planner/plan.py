@@ -133,13 +133,17 @@ class LinkPlan:
         name: As a user writes it, such as `pcie4x8` or `12GB/s,10us`.
         bandwidth: In each direction; None where only latency counts [bytes/s].
         latency_s: Of one transfer [s].
-        origin: `given` by the user, `measured`, or `assumed` for want of both.
+        origin: `given` by the user, `measured`, or `assumed` for want of both;
+            `none` between two stages of one device.
     """
 
     name: str
     bandwidth: NonNegativeFloat | None
     latency_s: NonNegativeFloat
-    origin: Literal["given", "measured", "assumed"]
+    origin: Literal["given", "measured", "assumed", "none"]
+
+
+SAME_DEVICE = LinkPlan(name="", bandwidth=None, latency_s=0.0, origin="none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

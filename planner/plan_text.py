@@ -101,12 +101,13 @@ def describe_links(plan: Plan) -> str:
         `pcie4x8 (assumed)`, or each with its stages where they differ; empty if the
         plan does not say.
     """
-    if not plan.links:
+    links = [(i, link) for i, link in enumerate(plan.links) if link.origin != "none"]
+    if not links:
         return ""
-    runs = [list(run) for _, run in groupby(enumerate(plan.links), lambda x: x[1].name)]
+    runs = [list(run) for _, run in groupby(links, lambda x: x[1].name)]
     parts = [f"{run[0][0]}-{run[-1][0] + 1} {run[0][1].name}" for run in runs]
-    text = plan.links[0].name if len(runs) == 1 else "; ".join(parts)
-    origins = dict.fromkeys(link.origin for link in plan.links)
+    text = links[0][1].name if len(runs) == 1 else "; ".join(parts)
+    origins = dict.fromkeys(link.origin for _, link in links)
     return f"{text} ({', '.join(origins)})"
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from planner.plan import Baseline
 from planner.solve.columns import Floats
-from planner.solve.setting import Candidate, Cut, Setting, judge
+from planner.solve.candidate import Candidate, judge
+from planner.solve.setting import Cut, Setting
 
 
 def baselines(setting: Setting) -> tuple[Baseline, ...]:

@@ -5,10 +5,11 @@ import time
 from datetime import UTC, datetime
 
 import planner
-from planner.cards import Cluster
+from planner.cards import Cluster, Link, LinksFrom
 from planner.errors import WishError
 from planner.model_profile import ModelProfile
 from planner.plan import (
+    SAME_DEVICE,
     LinkPlan,
     OptimizerPlan,
     Plan,
@@ -21,11 +22,12 @@ from planner.plan import (
 )
 from planner.schedule.actions import format_actions
 from planner.solve.baselines import baselines
+from planner.solve.candidate import Candidate
 from planner.solve.check import check_plan
 from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
 from planner.solve.search import Found, search
-from planner.solve.setting import Candidate, Setting, cut_from_counts, settings_of
+from planner.solve.setting import Setting, cut_from_counts, settings_of
 from planner.solve.wishes import Wishes
 
 # What a lever may take when nothing fits; a plan that fits is found at once.
@@ -41,7 +43,7 @@ def best_plan(
 ) -> Plan:
     """Find the plan with the smallest step time.
 
-    All cards are used, one stage each, in the order given.
+    All cards are used, with one or several stages each, in the order given.
 
     Args:
         profile: Of the model.
@@ -106,7 +108,10 @@ def _quick_answer(
 ) -> Candidate | None:
     """A plan under other wishes, not proven best; None if nothing fits."""
     best = None
-    for setting in settings_of(profile, cluster, wishes):
+    settings = settings_of(profile, cluster, wishes)
+    # One stage a device is found soonest.
+    simple = [setting for setting in settings if setting.stages_per_device == 1]
+    for setting in simple or settings:
         deadline = time.monotonic() + _LEVER_TIME_LIMIT_S
         best = search(
             setting,
@@ -136,8 +141,11 @@ def _check_counts(profile: ModelProfile, cluster: Cluster, wishes: Wishes) -> No
     if counts is None:
         return
     wish = f"--layers-per-stage {','.join(map(str, counts))}"
-    if len(counts) != num_cards:
-        msg = f"{wish} names {len(counts)} stages for {num_cards} cards"
+    if len(counts) % num_cards:
+        msg = (
+            f"{wish} names {len(counts)} stages for {num_cards} cards; every card "
+            "gets as many as any other"
+        )
         raise WishError(msg)
     if min(counts) < 1:
         msg = f"{wish}: every stage needs at least one layer"
@@ -178,7 +186,7 @@ def _plan(
         seq_len=profile.seq_len,
         global_batch_size=batch,
         stages=_stages(candidate),
-        links=_link_plans(setting.cluster),
+        links=_link_plans(setting),
         schedule=SchedulePlan(
             name=setting.schedule,
             num_microbatches=setting.num_microbatches,
@@ -201,43 +209,48 @@ def _plan(
     )
 
 
-def _link_plans(cluster: Cluster) -> tuple[LinkPlan, ...]:
-    links = [cluster.link_after(stage) for stage in range(len(cluster) - 1)]
+def _link_plans(setting: Setting) -> tuple[LinkPlan, ...]:
+    links = [setting.link_after(stage) for stage in range(setting.num_stages - 1)]
     return tuple(
-        LinkPlan(
-            name=link.name,
-            bandwidth=link.bandwidth if math.isfinite(link.bandwidth) else None,
-            latency_s=link.latency_s,
-            origin=cluster.links_from,
-        )
+        _link_plan(link, setting.cluster.links_from) if link else SAME_DEVICE
         for link in links
+    )
+
+
+def _link_plan(link: Link, origin: LinksFrom) -> LinkPlan:
+    return LinkPlan(
+        name=link.name,
+        bandwidth=link.bandwidth if math.isfinite(link.bandwidth) else None,
+        latency_s=link.latency_s,
+        origin=origin,
     )
 
 
 def _stages(candidate: Candidate) -> tuple[StagePlan, ...]:
     setting = candidate.setting
     names = [layer.name for layer in setting.layers]
+    busy_fraction = candidate.busy_fraction
     return tuple(
         StagePlan(
             index=index,
-            device=device.name,
+            device=setting.device(index).name,
             first_layer=first,
             last_layer=last,
             layers=tuple(names[first : last + 1]),
             recompute=tuple(names[i] for i in sorted(candidate.recompute[index])),
             predicted=StagePrediction(
                 memory_bytes=candidate.memory[index],
-                capacity_bytes=device.memory_bytes,
-                forward_s=candidate.times[index].forward_s,
-                backward_s=candidate.times[index].backward_s,
-                input_grad_s=candidate.times[index].input_grad_s,
-                weight_grad_s=candidate.times[index].weight_grad_s,
-                send_forward_s=candidate.times[index].send_forward_s,
-                send_backward_s=candidate.times[index].send_backward_s,
-                busy_fraction=candidate.timeline.busy_fraction[index],
+                capacity_bytes=setting.device(index).memory_bytes,
+                forward_s=times.forward_s,
+                backward_s=times.backward_s,
+                input_grad_s=times.input_grad_s,
+                weight_grad_s=times.weight_grad_s,
+                send_forward_s=times.send_forward_s,
+                send_backward_s=times.send_backward_s,
+                busy_fraction=busy_fraction[index],
             ),
         )
-        for index, (device, (first, last)) in enumerate(
-            zip(setting.cluster.devices, candidate.cut, strict=True)
+        for index, ((first, last), times) in enumerate(
+            zip(candidate.cut, candidate.times, strict=True)
         )
     )

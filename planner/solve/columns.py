@@ -24,7 +24,12 @@ from planner.memory import (
     stage_parameters,
 )
 from planner.solve.paths import PARTS
-from planner.solve.recompute import Choice, cheapest_together, fronts_of
+from planner.solve.recompute import (
+    Choice,
+    cheapest_together,
+    fronts_of,
+    longest_front,
+)
 from planner.solve.setting import Cut, Recompute, Setting
 
 Floats = NDArray[np.float64]
@@ -81,19 +86,21 @@ class ColumnTables:
         fronts: Recompute choices by run of layers.
         legal: Columns that respect order and uncuttable layers.
         room_bytes: What each leaves for activations and workspace [bytes].
+        exact: False once choices of the stages of one device were thinned.
     """
 
     def __init__(
         self, setting: Setting, layers_per_stage: Sequence[int] | None = None
     ) -> None:
         self.setting = setting
+        self.exact = True
         self.fronts = fronts_of(setting.layers, setting.recompute)
         self.legal = _legal(setting, layers_per_stage)
         self._parameters = _parameters(setting)
         self._static_bytes = _static_bytes(setting, self._parameters)
         budgets = [setting.device(s).budget_bytes for s in range(setting.num_stages)]
-        limits = np.array(budgets, dtype=np.int64)[:, None, None]
-        self.room_bytes = limits - self._static_bytes
+        self._limits = np.array(budgets, dtype=np.int64)[:, None, None]
+        self.room_bytes = self._limits - self._static_bytes
         self._least_kept = _least_kept(setting)
         self._needs: dict[bool, tuple[Floats, Ints, Ints]] = {}
 
@@ -202,11 +209,10 @@ class ColumnTables:
             for stage, (first, last) in zip(stages, runs, strict=True)
         )
         room_bytes += self._shared_bytes(runs)
-        return cheapest_together(
-            [self.fronts.front(*run) for run in runs],
-            self.setting.moments[device],
-            room_bytes,
-        )
+        fronts = [self.fronts.front(*run) for run in runs]
+        if max(map(len, fronts)) > longest_front(len(fronts)):
+            self.exact = False
+        return cheapest_together(fronts, self.setting.moments[device], room_bytes)
 
     def _shared_bytes(self, runs: list[tuple[int, int]]) -> int:
         """What the tied parameters of stages of one device would count twice."""
@@ -221,14 +227,17 @@ class ColumnTables:
 
         Returns:
             Missing bytes [stage, first, last], below 0 where room is left; a huge
-            number where the column is not legal.
+            number where the column is not legal. Stages of one device have an
+            equal share of it each.
         """
+        parts = self.setting.stages_per_device
+        shares = self.room_bytes - self._limits * (parts - 1) // parts
         lacking = np.full(self.legal.shape, np.iinfo(np.int64).max // 4)
         for stage, first, last in np.argwhere(self.legal).tolist():
             in_flight = self.setting.in_flight[stage]
             leanest = self.fronts.leanest(first, last, in_flight)
             needed = leanest.needed_bytes(in_flight)
-            lacking[stage, first, last] = needed - self.room_bytes[stage, first, last]
+            lacking[stage, first, last] = needed - shares[stage, first, last]
         return lacking
 
     def _all_or_none(self, full: bool) -> tuple[Floats, Ints]:

@@ -5,6 +5,7 @@ levers are solved, not guessed: whatever is offered fits.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -16,7 +17,8 @@ from planner.memory import stage_parameters
 from planner.model_profile import ModelProfile
 from planner.optimizers import optimizer_spec
 from planner.solve.columns import ColumnTables
-from planner.solve.setting import Candidate, Setting, judge
+from planner.solve.candidate import Candidate, judge
+from planner.solve.setting import Setting
 from planner.solve.wishes import Wishes, batch_size
 from planner.units import format_bytes, format_seconds
 
@@ -45,12 +47,13 @@ def infeasible(
     Returns:
         The error to raise.
     """
-    candidates = [least_bad(setting, wishes) for setting in settings]
+    simple = [setting for setting in settings if setting.stages_per_device == 1]
+    candidates = [least_bad(setting, wishes) for setting in simple or settings]
     best = min(candidates, key=lambda candidate: max(candidate.excess_bytes))
     shortfall_bytes = max(best.excess_bytes)
-    stage = best.excess_bytes.index(shortfall_bytes)
+    device = best.excess_bytes.index(shortfall_bytes)
     levers = tuple(_levers(profile, cluster, wishes, solve))
-    lines = [_headline(profile, cluster, wishes), _tightest(best, stage)]
+    lines = [_headline(profile, cluster, wishes), _tightest(best, device)]
     if levers:
         offers = "; or ".join(
             f"{' '.join(arguments)} ({format_seconds(step_s)} a step)"
@@ -65,7 +68,7 @@ def infeasible(
     return InfeasibleError(
         "\n  ".join(lines),
         shortfall_bytes=shortfall_bytes,
-        stage=stage,
+        stage=best.setting.stages_of[device][0],
         would_fit=tuple(
             {"arguments": list(arguments), "step_s": step_s}
             for arguments, step_s in levers
@@ -126,21 +129,24 @@ def _headline(profile: ModelProfile, cluster: Cluster, wishes: Wishes) -> str:
     return f"no cut into {len(cluster)} stages fits, although it {needs}"
 
 
-def _tightest(candidate: Candidate, stage: int) -> str:
+def _tightest(candidate: Candidate, device: int) -> str:
     setting = candidate.setting
-    first, last = candidate.cut[stage]
-    device = setting.cluster.devices[stage]
-    items = ", ".join(
-        f"{name} {format_bytes(size)}"
-        for name, size in candidate.memory[stage].items().items()
-        if size
-    )
-    names = [layer.name for layer in setting.layers[first : last + 1]]
-    run = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+    stages = setting.stages_of[device]
+    card = setting.cluster.devices[device]
+    sizes: Counter[str] = Counter()
+    runs = []
+    for stage in stages:
+        sizes.update(candidate.memory[stage].items())
+        first, last = candidate.cut[stage]
+        names = [layer.name for layer in setting.layers[first : last + 1]]
+        runs.append(names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}")
+    items = ", ".join(f"{name} {format_bytes(n)}" for name, n in sizes.items() if n)
+    word = "stage" if len(stages) == 1 else "stages"
+    lacks = "lacks" if len(stages) == 1 else "lack"
     return (
-        f"in the least bad cut stage {stage} on {device.name} ({run}) lacks "
-        f"{format_bytes(candidate.excess_bytes[stage])} of "
-        f"{format_bytes(device.memory_bytes)}: {items}"
+        f"in the least bad cut {word} {' and '.join(map(str, stages))} on {card.name} "
+        f"({'; '.join(runs)}) {lacks} {format_bytes(candidate.excess_bytes[device])} "
+        f"of {format_bytes(card.memory_bytes)}: {items}"
     )
 
 

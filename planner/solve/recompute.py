@@ -189,6 +189,18 @@ class Fronts:
         return self._fronts[run]
 
 
+def longest_front(num_stages: int) -> int:
+    """Up to which length fronts are combined without thinning.
+
+    Args:
+        num_stages: Of one device.
+
+    Returns:
+        The number of choices.
+    """
+    return max(int(_MOST_COMBINATIONS ** (1 / num_stages)), 2)
+
+
 def cheapest_together(
     fronts: Sequence[Sequence[Choice]], moments: Sequence[Moment], room_bytes: int
 ) -> tuple[Choice, ...] | None:
@@ -205,8 +217,10 @@ def cheapest_together(
     Returns:
         One choice a stage, or None if nothing fits.
     """
-    longest = max(int(_MOST_COMBINATIONS ** (1 / len(fronts))), 2)
-    thin = [front if len(front) <= longest else thinned(front, longest) for front in fronts]
+    longest = longest_front(len(fronts))
+    thin = [
+        front if len(front) <= longest else thinned(front, longest) for front in fronts
+    ]
     grids = np.meshgrid(*(range(len(front)) for front in thin), indexing="ij")
     picks = [grid.ravel() for grid in grids]
 

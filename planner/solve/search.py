@@ -135,7 +135,7 @@ def search(
         columns, bound_s = _tighten(state, columns)
         exact_bound_s = bound_s
     exact_bound_s = _prove(state, columns, exact_bound_s)
-    if tables.fronts.exact:
+    if tables.exact and tables.fronts.exact:
         bound_s = exact_bound_s
     return Found(
         best=state.best,

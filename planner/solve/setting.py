@@ -5,7 +5,7 @@ its recompute choice have one step time, judged by the simulator, and one memory
 per device.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from planner.schedule.actions import Actions
 from planner.schedule.named import (
     SCHEDULES,
     NamedSchedule,
+    named_schedule,
     num_in_flight,
     schedule_actions,
 )
@@ -268,7 +269,7 @@ def settings_of(
     batch = batch_size(profile, len(cluster), wishes)
     sizes = microbatch_sizes(profile, batch, wishes)
     spec = optimizer_spec(wishes.optimizer, profile.dtype)
-    num_possible = 1 + sum(profile.legal_cuts())
+    most = _most_stages_per_device(profile, cluster, wishes)
     found = tuple(
         Setting(
             profile=profile,
@@ -283,8 +284,8 @@ def settings_of(
         )
         for size in sizes
         for schedule in _schedules(wishes)
-        for count in _stages_per_device(schedule, len(cluster), num_possible, wishes)
-        if not schedule.obstacle(len(cluster), batch // size, count)
+        for count in (range(1, most + 1) if wishes.layers_per_stage is None else [most])
+        if not schedule.problem(len(cluster), batch // size, count)
     )
     if not found:
         raise WishError(_why_none(cluster, wishes, [batch // size for size in sizes]))
@@ -301,34 +302,32 @@ def _schedules(wishes: Wishes) -> tuple[NamedSchedule, ...]:
     return (SCHEDULES[wishes.schedule],)
 
 
-def _stages_per_device(
-    schedule: NamedSchedule, num_devices: int, num_possible: int, wishes: Wishes
-) -> Iterator[int]:
-    """How many stages a device may have under a schedule."""
+def _most_stages_per_device(
+    profile: ModelProfile, cluster: Cluster, wishes: Wishes
+) -> int:
+    """How many stages a device may have; as wished where the cut is given."""
     if wishes.layers_per_stage is not None:
-        count, rest = divmod(len(wishes.layers_per_stage), num_devices)
-        counts: Sequence[int] = [] if rest else [count]
-    else:
-        most = min(_MOST_STAGES_PER_DEVICE, num_possible // num_devices)
-        counts = range(1, most + 1)
-    for count in counts:
-        # On one device, stages are only overhead.
-        if schedule.allows(count) and (count == 1 or num_devices > 1):
-            yield count
+        return len(wishes.layers_per_stage) // len(cluster)
+    if len(cluster) == 1:
+        return 1  # several would be overhead only
+    num_possible = 1 + sum(profile.legal_cuts())
+    return min(_MOST_STAGES_PER_DEVICE, num_possible // len(cluster))
 
 
 def _why_none(cluster: Cluster, wishes: Wishes, numbers: list[int]) -> str:
     """Why a schedule that a user named cannot be had."""
-    schedule = SCHEDULES[wishes.schedule]
-    fewest = schedule.fewest_stages_per_device
-    for number in numbers:
-        if obstacle := schedule.obstacle(len(cluster), number, fewest):
-            return f"--schedule {schedule.name}: {obstacle}"
+    if wishes.layers_per_stage is not None:
+        count = len(wishes.layers_per_stage) // len(cluster)
+        return named_schedule(wishes.schedule).problem(len(cluster), numbers[0], count)
+    schedule = named_schedule(wishes.schedule)
+    fewest = schedule.min_stages_per_device
+    if because := schedule.problem(len(cluster), numbers[0], fewest):
+        return because
     needed = fewest * len(cluster)
     return (
         f"--schedule {schedule.name} needs {fewest} stages on each of "
-        f"{len(cluster)} devices, {needed} in all; take --schedule 1f1b, or "
-        f"--layers-per-stage with {needed} entries"
+        f"{len(cluster)} cards, {needed} in all, more than the layers of this model "
+        "or its cuts allow; take --schedule 1f1b"
     )
 
 

@@ -15,6 +15,8 @@ from planner.solve.relaxation import step_bound_s
 from planner.solve.setting import cut_from_counts, settings_of
 from planner.solve.wishes import Wishes
 
+HOME = (0, 1, 2)
+
 
 def problem(seed):
     """Columns and paths of a random setting with 7 layers on 3 cards."""
@@ -24,7 +26,7 @@ def problem(seed):
     wishes = Wishes(schedule="1f1b", recompute="none", global_batch_size=5)
     profile = ModelProfile(layers=rows)
     (setting,) = settings_of(profile, cluster(3, link=link), wishes)
-    paths = first_paths(setting.actions, 3, [0.1, 0.1])
+    paths = first_paths(setting.actions, (0, 1, 2), [0.1, 0.1])
     return ColumnTables(setting).without_choice(full=False), paths
 
 
@@ -38,9 +40,9 @@ def test_no_cut_is_better_than_the_proposal(seed, solver):
     every = [
         cut_from_counts((a, b - a, 7 - b)) for a, b in combinations(range(1, 7), 2)
     ]
-    best_s = min(step_bound_s(columns, paths, cut) for cut in every)
+    best_s = min(step_bound_s(columns, paths, cut, HOME) for cut in every)
     assert proposal.proven
-    assert step_bound_s(columns, paths, proposal.cut) == pytest.approx(best_s)
+    assert step_bound_s(columns, paths, proposal.cut, HOME) == pytest.approx(best_s)
     assert proposal.bound_s == pytest.approx(best_s)
 
 

@@ -12,7 +12,8 @@ from planner.errors import InfeasibleError
 from planner.model_profile import ModelProfile
 from planner.solve import Wishes, best_plan, check_plan, search
 from planner.solve.ilp import propose
-from planner.solve.setting import cut_from_counts, judge, settings_of
+from planner.solve.candidate import judge
+from planner.solve.setting import cut_from_counts, settings_of
 
 
 def all_counts(num_layers, num_stages):
