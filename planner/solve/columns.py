@@ -86,14 +86,14 @@ class ColumnTables:
         fronts: Recompute choices by run of layers.
         legal: Columns that respect order and uncuttable layers.
         room_bytes: What each leaves for activations and workspace [bytes].
-        exact: False once choices of the stages of one device were thinned.
+        tries_all: False once choices of the stages of one device were thinned.
     """
 
     def __init__(
         self, setting: Setting, layers_per_stage: Sequence[int] | None = None
     ) -> None:
         self.setting = setting
-        self.exact = True
+        self.tries_all = True
         self.fronts = fronts_of(setting.layers, setting.recompute)
         self.legal = _legal(setting, layers_per_stage)
         self._parameters = _parameters(setting)
@@ -211,7 +211,7 @@ class ColumnTables:
         room_bytes += self._shared_bytes(runs)
         fronts = [self.fronts.front(*run) for run in runs]
         if max(map(len, fronts)) > longest_front(len(fronts)):
-            self.exact = False
+            self.tries_all = False
         return cheapest_together(fronts, self.setting.moments[device], room_bytes)
 
     def _shared_bytes(self, runs: list[tuple[int, int]]) -> int:

@@ -41,6 +41,10 @@ class Found:
     Attributes:
         best: The quickest plan known, if any: found here or given.
         bound_s: No plan of this setting is quicker than this or `best` [s];
+            infinite if none fits.
+        num_candidates: How many cuts were simulated.
+        own: The quickest plan of this setting that was simulated, if any.
+    """
 
     best: Candidate | None
     bound_s: float
@@ -135,7 +139,7 @@ def search(
         columns, bound_s = _tighten(state, columns)
         exact_bound_s = bound_s
     exact_bound_s = _prove(state, columns, exact_bound_s)
-    if tables.exact and tables.fronts.exact:
+    if tables.tries_all and tables.fronts.exact:
         bound_s = exact_bound_s
     return Found(
         best=state.best,

@@ -23,7 +23,8 @@ CASES = [
 def schedules_with_times(draw):
     name, stages_per_device = draw(st.sampled_from(CASES))
     num_devices, rounds = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    actions = schedule_actions(name, num_devices, rounds * num_devices)
+    count = rounds * num_devices
+    actions = schedule_actions(name, num_devices, count, stages_per_device)
     placement = SCHEDULES[name].placement
     home = device_of_stage(placement, num_devices, stages_per_device)
     second = st.floats(0, 10)
