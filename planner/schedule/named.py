@@ -62,10 +62,10 @@ class NamedSchedule:
         """
         least, most = self.min_stages_per_device, self.max_stages_per_device
         if stages_per_device < least or (most and stages_per_device > most):
-            wanted = f"exactly {least}" if least == most else f"at least {least}"
+            wanted = str(least) if least == most else f"at least {least}"
             return (
-                f"schedule {self.name} has {wanted} stages a device, "
-                f"not {stages_per_device}"
+                f"schedule {self.name} has {wanted} stage{'s' * (least > 1)} a device, "
+                f"not {stages_per_device}; use another --schedule"
             )
         because = self.microbatches_problem(num_devices, num_microbatches)
         if not because:
@@ -182,7 +182,7 @@ def schedule_actions(
         stages_per_device = schedule.min_stages_per_device
     if min(num_devices, num_microbatches, stages_per_device) < 1:
         msg = (
-            f"{num_devices} devices with {stages_per_device} stages each and "
+            f"{num_devices} devices, {stages_per_device} stages a device and "
             f"{num_microbatches} microbatches: a schedule needs at least one of each"
         )
         raise ValueError(msg)

@@ -152,7 +152,7 @@ def test_whole_backwards_leave_one_fill_of_a_stage(counts, input_s):
 @settings(max_examples=50)
 def test_zero_bubble_fills_all_but_f_and_i_less_w(counts, input_s, weight_s):
     _, p, m, v = counts
-    assume(m // p >= 1)
+    assume(m >= p)
     actions = schedule_actions(*counts)
     timeline = simulated(actions, p * v, input_s=input_s, weight_s=weight_s)
     bubble_s = timeline.makespan_s - timeline.busy_s[0]
@@ -163,6 +163,6 @@ def test_zero_bubble_fills_all_but_f_and_i_less_w(counts, input_s, weight_s):
 @settings(max_examples=50)
 def test_v_schedules_leave_one_forward_for_each_hop_if_times_are_equal(counts):
     _, p, m, _ = counts
-    assume(m > 2 * p - 2)
+    assume(m >= 2 * p - 1)
     timeline = simulated(schedule_actions(*counts), 2 * p)
     assert timeline.makespan_s - timeline.busy_s[0] == pytest.approx(p - 1)

@@ -89,15 +89,15 @@ def test_an_unknown_schedule_is_refused_with_the_known_ones():
 
 
 def test_a_schedule_without_microbatches_is_refused():
-    with pytest.raises(ValueError, match="2 devices with 1 stages each and 0 micro"):
+    with pytest.raises(ValueError, match="2 devices, 1 stages a device and 0 micro"):
         schedule_actions("1f1b", 2, 0)
 
 
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        (("1f1b", 4, 8, 2), "schedule 1f1b has exactly 1 stages a device, not 2"),
-        (("zb-v", 4, 8, 3), "schedule zb-v has exactly 2 stages a device, not 3"),
+        (("1f1b", 4, 8, 2), "schedule 1f1b has 1 stage a device, not 2; use ano"),
+        (("zb-v", 4, 8, 3), "schedule zb-v has 2 stages a device, not 3"),
         (("looped-bfs", 4, 8, 1), "looped-bfs has at least 2 stages a device, not 1"),
         (
             ("interleaved-1f1b", 4, 9, 2),
