@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.plan import Baseline
-from planner.solve.columns import Floats
 from planner.solve.candidate import Candidate, judge
+from planner.solve.columns import Floats
 from planner.solve.setting import Cut, Setting
 
 

@@ -220,7 +220,11 @@ def static_items(
         "optimizer": num_parameters * spec.state_bytes,
         "communication": communication_bytes(
             num_microbatches=setting.num_microbatches,
-            input_bytes=setting.input_bytes(first) if setting.crosses_before(stage) else 0,
-            output_bytes=setting.output_bytes(last) if setting.crosses_after(stage) else 0,
+            input_bytes=setting.input_bytes(first)
+            if setting.crosses_before(stage)
+            else 0,
+            output_bytes=setting.output_bytes(last)
+            if setting.crosses_after(stage)
+            else 0,
         ),
     }

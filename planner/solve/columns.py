@@ -49,7 +49,9 @@ class Columns:
             the order of `paths.PARTS`, recompute included [s].
         optimizer_s: Optimizer step [s].
         static_bytes: Weights, gradients, states and buffers [bytes].
-        kept_bytes: The least that one microbatch can leave [bytes].
+        kept_bytes: What one microbatch leaves without recompute [bytes].
+        least_kept_bytes: What it leaves with the most recompute [bytes].
+        transient_bytes: On top of that while it runs, at least [bytes].
     """
 
     stage: Ints
@@ -59,11 +61,13 @@ class Columns:
     optimizer_s: Floats
     static_bytes: Ints
     kept_bytes: Ints
+    least_kept_bytes: Ints
+    transient_bytes: Ints
 
     def __len__(self) -> int:
         return len(self.stage)
 
-    def where(self, keep: Flags | Ints) -> Self:
+    def where(self, keep: Flags | Ints | list[int]) -> Self:
         """Some of the columns.
 
         Args:
@@ -101,7 +105,7 @@ class ColumnTables:
         budgets = [setting.device(s).budget_bytes for s in range(setting.num_stages)]
         self._limits = np.array(budgets, dtype=np.int64)[:, None, None]
         self.room_bytes = self._limits - self._static_bytes
-        self._least_kept = _least_kept(setting)
+        self._kept, self._least_kept, self._transient = _least_needs(setting)
         self._needs: dict[bool, tuple[Floats, Ints, Ints]] = {}
 
     def without_choice(self, *, full: bool) -> Columns:
@@ -217,7 +221,9 @@ class ColumnTables:
     def _shared_bytes(self, runs: list[tuple[int, int]]) -> int:
         """What the tied parameters of stages of one device would count twice."""
         setting = self.setting
-        held = [setting.layers[i] for first, last in runs for i in range(first, last + 1)]
+        held = [
+            setting.layers[i] for first, last in runs for i in range(first, last + 1)
+        ]
         together = stage_parameters(held, setting.profile.ties)
         apart = sum(int(self._parameters[run]) for run in runs)
         return (apart - together) * setting.optimizer.bytes_per_parameter
@@ -256,10 +262,12 @@ class ColumnTables:
         speed = np.array(speeds)[stage]
         rate_s = [setting.optimizer_s(s, 1) for s in range(setting.num_stages)]
         fixed_s = setting.profile.device.step_overhead_s
-        again_s = extra_s[stage, first, last]
+        nothing_s = np.zeros_like(extra_s)
+        more_s = {"backward_s": extra_s, "input_grad_s": extra_s}
         computed_s = [
-            (_run_sums([getattr(x, part) for x in setting.layers])[first, last] + more_s)
-            for part, more_s in zip(PARTS, (0.0, again_s, again_s, 0.0), strict=False)
+            _run_sums([getattr(layer, part) for layer in setting.layers])[first, last]
+            + more_s.get(part, nothing_s)[stage, first, last]
+            for part in PARTS[:4]
         ]
         sends_s = _by_stage_and_layer(setting, setting.send_forward_s)
         returns_s = _by_stage_and_layer(setting, setting.send_backward_s)
@@ -276,7 +284,9 @@ class ColumnTables:
             ),
             optimizer_s=self._parameters[first, last] * np.array(rate_s)[stage],
             static_bytes=self._static_bytes[stage, first, last],
-            kept_bytes=self._least_kept[first, last],
+            kept_bytes=self._kept[first, last],
+            least_kept_bytes=self._least_kept[first, last],
+            transient_bytes=self._transient[last],
         )
 
 
@@ -361,15 +371,23 @@ def _static_bytes(setting: Setting, parameters: Ints) -> Ints:
     return static
 
 
-def _least_kept(setting: Setting) -> Ints:
-    """The least that one microbatch leaves in every run of layers [first, last]."""
-    least = []
+def _least_needs(setting: Setting) -> tuple[Ints, Ints, Ints]:
+    """What one microbatch leaves at most and at least, and exceeds that by at least.
+
+    The first two are of every run of layers [first, last], the third is of the last
+    layer of a run [last].
+    """
+    kept, least, transient = [], [], []
     for index, layer in enumerate(setting.layers):
-        options = {kept_bytes(layer, False)}
-        if setting.may_recompute(index):
-            options.add(kept_bytes(layer, True))
-        least.append(min(options))
-    return _run_sums(least).astype(np.int64)
+        choices = (False, True) if setting.may_recompute(index) else (False,)
+        if setting.recompute == "full":
+            choices = choices[-1:]
+        kept.append(kept_bytes(layer, choices[0]))
+        least.append(min(kept_bytes(layer, again) for again in choices))
+        above = [layer_peak_bytes(layer, a) - kept_bytes(layer, a) for a in choices]
+        transient.append(max(min(above), 0))
+    sums = (_run_sums(kept).astype(np.int64), _run_sums(least).astype(np.int64))
+    return *sums, np.array(transient, dtype=np.int64)
 
 
 def _walk(setting: Setting, full: bool) -> tuple[Floats, Ints, Ints]:

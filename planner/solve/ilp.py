@@ -7,9 +7,17 @@
 
     minimise  makespan + optimizer
 
-Columns fit their device alone. Where a device has several stages, what they need at
-least together is a linear limit; cuts that were seen not to reach what the columns
-promise are forbidden one by one.
+Columns fit their device alone. Where a device has several stages, they must fit
+together, and recompute is part of the program:
+
+    again_s, kept_s    time that recompute adds to B and I of stage s, and what one
+                       microbatch then leaves: less by at most `saved_per_s * again_s`
+
+    at each moment of a device:  sum over its stages of static + held * kept
+                                 + transient of the stage that runs  <=  budget
+
+Recompute is whole layers in truth, so a cut may need a little more than the program
+says: cuts that were seen to are forbidden one by one.
 
 The columns that are used form a chain from gap to gap: as many end in a gap as
 begin there. Times are divided by the step time of a known plan, so that all
@@ -20,6 +28,8 @@ is missing.
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from planner.solve.columns import Columns
 from planner.solve.paths import PARTS, Path
 from planner.solve.setting import Cut
@@ -27,17 +37,41 @@ from planner.solve.setting import Cut
 # Larger differences of step times are told apart; smaller ones are rounding.
 TOLERANCE = 1e-7
 
+# Where stages share a device the program is not exact anyway.
+_ROUGH_GAP = 1e-3
+# Recompute that takes no time saves all it can.
+_STEEPEST = 1e6
+_AFTER_RECOMPUTE = ("backward_s", "input_grad_s")
+
 
 class MemoryLimit(NamedTuple):
     """What the stages of one device may need together.
 
     Attributes:
         budget_bytes: Of the device [bytes].
+        running: The stage that runs.
         held: By stage of the device, how many microbatches it holds.
     """
 
     budget_bytes: int
+    running: int
     held: dict[int, int]
+
+
+class Together(NamedTuple):
+    """What to know where a device has several stages.
+
+    Attributes:
+        home: Which device works on each stage.
+        limits: What the stages of each device may need at each moment.
+        saved_per_s: The most bytes that recompute saves for a second of it.
+        speeds: Of the device of each stage.
+    """
+
+    home: tuple[int, ...]
+    limits: tuple[MemoryLimit, ...]
+    saved_per_s: float
+    speeds: tuple[float, ...]
 
 
 class Proposal(NamedTuple):
@@ -61,8 +95,7 @@ def propose(
     *,
     scale_s: float,
     time_limit_s: float,
-    home: Sequence[int] = (),
-    limits: Sequence[MemoryLimit] = (),
+    together: Together | None = None,
     forbidden: Collection[Cut] = (),
     solver: str = "auto",
 ) -> Proposal:
@@ -74,8 +107,7 @@ def propose(
         size: Number of stages and of layers.
         scale_s: Step time of a known plan [s].
         time_limit_s: When to give up [s].
-        home: Which device works on each stage; empty for one stage a device.
-        limits: What stages of one device may need together.
+        together: Where a device has several stages; None for one each.
         forbidden: Cuts not to propose.
         solver: `highs`, `cbc` or `auto`: the first that works.
 
@@ -101,9 +133,12 @@ def propose(
     makespan = problem.add_variable("makespan", 0, None, pulp.LpContinuous)
     optimizer = problem.add_variable("optimizer", 0, None, pulp.LpContinuous)
     problem.setObjective(makespan + optimizer)
-    stage_times = _add_stage_times(pulp, problem, use, columns, size[0], scale_s)
+    again = (
+        _add_memory(pulp, problem, use, columns, together, scale_s) if together else []
+    )
+    stage_times = _add_stage_times(pulp, problem, use, columns, size[0], scale_s, again)
+    home = together.home if together else range(size[0])
     _add_optimizer(pulp, problem, optimizer, stage_times.pop(), home)
-    _add_limits(pulp, problem, use, columns, limits)
     for number, cut in enumerate(forbidden):
         chosen = [use.get((s, *layers)) for s, layers in enumerate(cut)]
         if None not in chosen:
@@ -117,10 +152,13 @@ def propose(
         )
         problem += makespan >= length, f"path_{number}"
 
-    problem.solve(_solver(pulp, solver, time_limit_s))
+    gap = _ROUGH_GAP if together else TOLERANCE / 10
+    problem.solve(_solver(pulp, solver, time_limit_s, gap))
     # `status` says Optimal for any plan found before the time limit, proven or
     # not; only `sol_status` tells the two apart.
     proven = problem.sol_status == pulp.LpSolutionOptimal
+    if problem.sol_status == pulp.LpSolutionInfeasible:
+        return Proposal((), float("inf"), True)
     if not proven and problem.sol_status != pulp.LpSolutionIntegerFeasible:
         return Proposal((), 0.0, False)
     chosen = [
@@ -154,11 +192,14 @@ def _add_stage_times(
     columns: Columns,
     num_stages: int,
     scale_s: float,
+    again: Sequence[Any],
 ) -> list[list[Any]]:
     """Variables for the times of every stage, each a sum over its columns."""
     variables = list(use.values())
-    of_stage = [(columns.stage == s).nonzero()[0].tolist() for s in range(num_stages)]
-    parts = zip((*PARTS, "optimizer_s"), (*columns.times_s, columns.optimizer_s), strict=True)
+    of_stage = _places(columns, num_stages)
+    parts = zip(
+        (*PARTS, "optimizer_s"), (*columns.times_s, columns.optimizer_s), strict=True
+    )
     times = []
     for name, values_s in parts:
         scaled = (values_s / scale_s).tolist()
@@ -168,10 +209,17 @@ def _add_stage_times(
             total = pulp.LpAffineExpression(
                 [(variables[i], scaled[i]) for i in indices if scaled[i]]
             )
+            if again and name in _AFTER_RECOMPUTE:
+                total += again[s]
             problem += time == total, f"{name}_of_stage_{s}"
             row.append(time)
         times.append(row)
     return times
+
+
+def _places(columns: Columns, num_stages: int) -> list[list[int]]:
+    """Where the columns of every stage lie."""
+    return [np.flatnonzero(columns.stage == s).tolist() for s in range(num_stages)]
 
 
 def _add_optimizer(
@@ -179,31 +227,50 @@ def _add_optimizer(
 ) -> None:
     """As slow as the slowest device; stages of one device take their steps in turn."""
     of_device: dict[int, list[Any]] = {}
-    for stage, device in enumerate(home or range(len(of_stage))):
+    for stage, device in enumerate(home):
         of_device.setdefault(device, []).append(of_stage[stage])
     for device, own in of_device.items():
         problem += optimizer >= pulp.lpSum(own), f"optimizer_covers_device_{device}"
 
 
-def _add_limits(
+def _add_memory(
     pulp: Any,
     problem: Any,
     use: dict[tuple[int, int, int], Any],
     columns: Columns,
-    limits: Sequence[MemoryLimit],
-) -> None:
+    together: Together,
+    scale_s: float,
+) -> list[Any]:
+    """Limits of devices with several stages; the time that recompute adds to each."""
     variables = list(use.values())
-    stages = columns.stage.tolist()
-    static, kept = columns.static_bytes.tolist(), columns.kept_bytes.tolist()
-    for number, (budget_bytes, held) in enumerate(limits):
-        needed = pulp.LpAffineExpression(
-            [
-                (variables[i], (static[i] + held[s] * kept[i]) / budget_bytes)
-                for i, s in enumerate(stages)
-                if s in held
-            ]
+    num_stages = len(together.home)
+    stages = range(num_stages)
+    of_stage = _places(columns, num_stages)
+    scale = max(limit.budget_bytes for limit in together.limits) or 1
+
+    def total(values: Any, stage: int) -> Any:
+        scaled = (values / scale).tolist()
+        return pulp.LpAffineExpression(
+            [(variables[i], scaled[i]) for i in of_stage[stage] if scaled[i]]
         )
-        problem += needed <= 1, f"memory_{number}"
+
+    static = [total(columns.static_bytes, s) for s in stages]
+    transient = [total(columns.transient_bytes, s) for s in stages]
+    again, kept = [], []
+    for s in stages:
+        again.append(problem.add_variable(f"again_{s}", 0, None, pulp.LpContinuous))
+        kept.append(problem.add_variable(f"kept_{s}", 0, None, pulp.LpContinuous))
+        rate = together.saved_per_s * scale_s * together.speeds[s] / scale
+        least = total(columns.least_kept_bytes, s)
+        problem += kept[s] >= least, f"kept_at_least_{s}"
+        if rate < _STEEPEST:
+            without = total(columns.kept_bytes, s)
+            problem += kept[s] + rate * again[s] >= without, f"recompute_{s}"
+    for number, (budget_bytes, running, held) in enumerate(together.limits):
+        needed = pulp.lpSum(static[s] + count * kept[s] for s, count in held.items())
+        limit = budget_bytes / scale
+        problem += needed + transient[running] <= limit, f"memory_{number}"
+    return again
 
 
 def _bound(problem: Any, proven: bool) -> float:
@@ -217,8 +284,8 @@ def _bound(problem: Any, proven: bool) -> float:
     return bound if 0.0 < bound < float("inf") else 0.0
 
 
-def _solver(pulp: Any, name: str, time_limit_s: float) -> Any:
-    options = {"msg": False, "timeLimit": time_limit_s, "gapRel": TOLERANCE / 10}
+def _solver(pulp: Any, name: str, time_limit_s: float, gap: float) -> Any:
+    options = {"msg": False, "timeLimit": time_limit_s, "gapRel": gap}
     highs = pulp.HiGHS(threads=1, **options)
     if name == "highs" or (name == "auto" and highs.available()):
         return highs

@@ -16,8 +16,8 @@ from planner.errors import InfeasibleError
 from planner.memory import stage_parameters
 from planner.model_profile import ModelProfile
 from planner.optimizers import optimizer_spec
-from planner.solve.columns import ColumnTables
 from planner.solve.candidate import Candidate, judge
+from planner.solve.columns import ColumnTables
 from planner.solve.setting import Setting
 from planner.solve.wishes import Wishes, batch_size
 from planner.units import format_bytes, format_seconds

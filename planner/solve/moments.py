@@ -31,9 +31,7 @@ class Moment(NamedTuple):
     held: tuple[int, ...]
 
 
-def fullest_moments(
-    row: Sequence[Action], stages: Sequence[int]
-) -> tuple[Moment, ...]:
+def fullest_moments(row: Sequence[Action], stages: Sequence[int]) -> tuple[Moment, ...]:
     """The moments of a device that can be its fullest.
 
     Args:

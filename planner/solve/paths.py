@@ -61,11 +61,11 @@ class Path(NamedTuple):
         Returns:
             A lower bound of the makespan [s].
         """
-        return sum(
-            count * getattr(time, part)
-            for part, counts in zip(PARTS, self, strict=True)
-            for count, time in zip(counts, times, strict=True)
-        )
+        length_s = 0.0
+        for part, counts in zip(PARTS, self, strict=True):
+            for count, time in zip(counts, times, strict=True):
+                length_s += count * getattr(time, part)
+        return length_s
 
 
 def path_of(chain: Iterable[Action], home: Sequence[int]) -> Path:

@@ -23,6 +23,10 @@ from planner.solve.setting import Cut
 # Sums in another order differ by rounding; nothing is dropped for that.
 _ROUNDING = 1e-9
 
+# Of the search for the weights of a mean of paths.
+_NUM_MIXES = 60
+_MIX_RATE = 20.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chains:
@@ -89,8 +93,9 @@ def path_cost(columns: Columns, path: Path | Sequence[Floats]) -> Floats:
     """
     cost: Floats = np.zeros(len(columns))
     for counts, time_s in zip(path, columns.times_s, strict=True):
-        if any(counts):
-            cost += np.asarray(counts)[columns.stage] * time_s
+        of_stage = np.asarray(counts)
+        if of_stage.any():
+            cost += of_stage[columns.stage] * time_s
     return cost
 
 
@@ -170,12 +175,49 @@ def step_bound_s(
     Returns:
         A lower bound of its step time [s].
     """
+    own = columns.where(_positions(columns, cut))
+    lengths = [float(path_cost(own, path).sum()) for path in paths]
+    optimizer_s = np.bincount(home, weights=own.optimizer_s)
+    return max(lengths) + float(optimizer_s.max())
+
+
+def mixed_bound_s(
+    columns: Columns, paths: Sequence[Path], num_stages: int, num_layers: int
+) -> float:
+    """A lower bound from all paths at once.
+
+    Any weighted mean of paths is a lower bound too, and its shortest chain bounds
+    every cut. The weights move towards the paths that are longest for that chain
+    (multiplicative weights), which is where the ILP without whole numbers would end.
+
+    Args:
+        columns: What may be used; at least one chain.
+        paths: Lower bounds of the makespan.
+        num_stages: Every one gets one column.
+        num_layers: Every one is covered once.
+
+    Returns:
+        A lower bound of the makespan of every cut [s].
+    """
+    costs = np.stack([path_cost(columns, path) for path in paths])
+    weights = np.full(len(paths), 1 / len(paths))
+    best_s = 0.0
+    for number in range(_NUM_MIXES):
+        chains = shortest_chains(columns, weights @ costs, num_stages, num_layers)
+        best_s = max(best_s, chains.length_s)
+        lengths_s = costs[:, _positions(columns, chains.cut)].sum(axis=1)
+        if not lengths_s.max() or lengths_s.max() <= best_s * (1 + _ROUNDING):
+            break
+        weights *= np.exp(_MIX_RATE / (1 + number) ** 0.5 * lengths_s / lengths_s.max())
+        weights /= weights.sum()
+    return best_s
+
+
+def _positions(columns: Columns, cut: Cut) -> list[int]:
+    """Where the columns of a cut lie."""
     size = int(columns.last.max()) + 1
     keys = (columns.stage * size + columns.last) * size + columns.first
     wanted = [
         (stage * size + last) * size + first for stage, (first, last) in enumerate(cut)
     ]
-    own = columns.where(np.searchsorted(keys, wanted))
-    lengths = [float(path_cost(own, path).sum()) for path in paths]
-    optimizer_s = np.bincount(home, weights=own.optimizer_s)
-    return max(lengths) + float(optimizer_s.max())
+    return [int(place) for place in np.searchsorted(keys, wanted)]

@@ -12,14 +12,18 @@ the best. Each round either improves one of them or ends with both equal.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
-from planner.solve.columns import Columns, ColumnTables
+from planner.memory import kept_bytes
+from planner.model_profile import LayerProfile
 from planner.solve.candidate import Candidate, judge
-from planner.solve.ilp import TOLERANCE, MemoryLimit, propose
+from planner.solve.columns import Columns, ColumnTables
+from planner.solve.ilp import TOLERANCE, MemoryLimit, Together, propose
 from planner.solve.paths import Path, first_paths, path_of
 from planner.solve.relaxation import (
+    mixed_bound_s,
     path_cost,
     quicker_than,
     shortest_chains,
@@ -30,6 +34,9 @@ from planner.solve.setting import Cut, Setting
 _NUM_BISECTIONS = 40
 # Bisection ends when bound and best plan are this close; the ILP does the rest.
 _CLOSE = 1e-4
+# What a setting with several stages a device may take [s]. Moves of single
+# boundaries find good cuts soon; what the ILP needs to prove them is minutes.
+_COUPLED_LIMIT_S = 1.0
 # Proposals that turned out slower than promised, before the proof is given up.
 _MOST_FORBIDDEN = 20
 
@@ -132,12 +139,19 @@ def search(
     if setting.recompute == "auto":
         _tighten(state, tables.quick())
         columns, bound_s = _tighten(state, tables.optimistic())
-        columns, exact_bound_s = _tighten(state, tables.exact(columns))
-        exact_bound_s = max(bound_s, exact_bound_s)
+        exact_bound_s = bound_s
+        if setting.stages_per_device == 1:
+            columns, exact_bound_s = _tighten(state, tables.exact(columns))
+            exact_bound_s = max(bound_s, exact_bound_s)
     else:
         columns = tables.without_choice(full=setting.recompute == "full")
         columns, bound_s = _tighten(state, columns)
         exact_bound_s = bound_s
+    if setting.stages_per_device > 1 and len(columns):
+        mixed_s = mixed_bound_s(columns, state.paths, *state.size)
+        bound_s = exact_bound_s = max(bound_s, min(mixed_s, state.limit_s))
+        state.deadline = min(deadline, time.monotonic() + _COUPLED_LIMIT_S)
+        _climb(state)
     exact_bound_s = _prove(state, columns, exact_bound_s)
     if tables.tries_all and tables.fronts.exact:
         bound_s = exact_bound_s
@@ -221,6 +235,27 @@ def _likely_cuts(state: _State, columns: Columns) -> list[Cut]:
     return [chain.cut for chain in chains if chain.cut]
 
 
+def _climb(state: _State) -> None:
+    """Move single boundaries of the best cut of this setting while that helps."""
+    setting = state.tables.setting
+    legal = setting.profile.legal_cuts()
+    while state.own is not None and not state.out_of_time:
+        before = state.own
+        ends = [last for _, last in before.cut]
+        for place, by in product(range(len(ends) - 1), (-1, 1, -2, 2)):
+            moved = ends[place] + by
+            low = ends[place - 1] if place else -1
+            if low < moved < ends[place + 1] and legal[moved]:
+                around = [*ends[:place], moved, *ends[place + 1 :]]
+                state.judge(
+                    tuple(
+                        zip([0, *(end + 1 for end in around[:-1])], around, strict=True)
+                    )
+                )
+        if state.own is before:
+            break
+
+
 def _prove(state: _State, columns: Columns, bound_s: float) -> float:
     """Let the ILP propose until it has nothing better; return the bound [s].
 
@@ -228,7 +263,7 @@ def _prove(state: _State, columns: Columns, bound_s: float) -> float:
     columns promise, or not fit at all: it is then forbidden, and asked again.
     """
     setting = state.tables.setting
-    limits = memory_limits(setting)
+    together = _together(setting)
     forbidden: set[Cut] = set()
     while bound_s < state.target_s and not state.out_of_time:
         columns = state.quicker(columns, state.target_s)
@@ -240,37 +275,29 @@ def _prove(state: _State, columns: Columns, bound_s: float) -> float:
             state.size,
             scale_s=state.limit_s if state.best else max(bound_s, 1e-9),
             time_limit_s=max(state.deadline - time.monotonic(), 0.1),
-            home=setting.home,
-            limits=limits,
+            together=together,
             forbidden=forbidden,
         )
-        if not proposal.cut and proposal.proven:
+        if not proposal.cut and proposal.proven:  # nothing fits, or nothing is left
             return state.limit_s
         value_s = proposal.bound_s
-        if proposal.proven:
+        if proposal.proven and together is None:
             # The same number without the solver's rounding.
             value_s = step_bound_s(columns, state.paths, proposal.cut, setting.home)
         bound_s = max(bound_s, min(value_s, state.limit_s))
         if not proposal.cut:
             break
         if not state.judge(proposal.cut):
-            if not limits or len(forbidden) >= _MOST_FORBIDDEN:
+            if together is None or len(forbidden) >= _MOST_FORBIDDEN:
                 break
             forbidden.add(proposal.cut)
     return bound_s
 
 
-def memory_limits(setting: Setting) -> tuple[MemoryLimit, ...]:
-    """What stages of one device may need together, at each fullest moment.
-
-    Args:
-        setting: Whose order counts.
-
-    Returns:
-        Nothing for one stage a device: its columns fit by themselves.
-    """
+def _together(setting: Setting) -> Together | None:
+    """What the stages of one device may need together; None for one each."""
     if setting.stages_per_device == 1:
-        return ()
+        return None
     # Stages of one device may share tied parameters, which no column can know.
     layers = {layer.name: layer for layer in setting.layers}
     shared = sum(
@@ -278,9 +305,10 @@ def memory_limits(setting: Setting) -> tuple[MemoryLimit, ...]:
         for pair in setting.profile.ties
     )
     spare_bytes = shared * setting.optimizer.bytes_per_parameter
-    return tuple(
+    limits = [
         MemoryLimit(
             device.budget_bytes + spare_bytes,
+            stages[moment.running],
             {
                 stage: held + (place == moment.running)
                 for place, (stage, held) in enumerate(
@@ -292,4 +320,18 @@ def memory_limits(setting: Setting) -> tuple[MemoryLimit, ...]:
             setting.cluster.devices, setting.stages_of, setting.moments, strict=True
         )
         for moment in moments
+    ]
+    return Together(
+        home=setting.home,
+        limits=tuple(limits),
+        saved_per_s=max(map(_saved_per_s, setting.layers)),
+        speeds=tuple(setting.device(s).speed for s in range(setting.num_stages)),
     )
+
+
+def _saved_per_s(layer: LayerProfile) -> float:
+    """Bytes that recompute of a layer saves for a second of it."""
+    saved = kept_bytes(layer, False) - kept_bytes(layer, True)
+    if saved <= 0:
+        return 0.0
+    return saved / layer.again_s if layer.again_s else float("inf")

@@ -33,7 +33,7 @@ Recompute = tuple[frozenset[int], ...]
 PLANNED = "planned"
 
 # Of an interleaved schedule, the most that `auto` tries.
-_MOST_STAGES_PER_DEVICE = 3
+_MOST_STAGES_PER_DEVICE = 2
 
 
 @dataclass(frozen=True, kw_only=True)

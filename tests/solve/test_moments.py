@@ -28,9 +28,14 @@ def test_one_stage_a_device_has_one_fullest_moment(num_devices, num_microbatches
         # I keeps what W needs.
         ("0F0 0I0 0F1 0W0 0B1", {(0, (1, 0))}),
         # Neither moment of stage 0 covers the other.
-        ("0F0 0F1 0B0 0B1 1F0 1F1 0F2 0B2 1B0 1B1", {
-            (0, (1, 0)), (0, (0, 2)), (1, (0, 1)),
-        }),
+        (
+            "0F0 0F1 0B0 0B1 1F0 1F1 0F2 0B2 1B0 1B1",
+            {
+                (0, (1, 0)),
+                (0, (0, 2)),
+                (1, (0, 1)),
+            },
+        ),
     ],
 )
 def test_moments_that_hold_less_are_left_out(row, expected):

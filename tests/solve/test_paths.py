@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.schedule.named import SCHEDULES, schedule_actions
-from planner.simulate import StageTimes, simulate
 from planner.schedule.placement import device_of_stage
+from planner.simulate import StageTimes, simulate
 from planner.solve.paths import PARTS, first_paths, path_of
 
 CASES = [

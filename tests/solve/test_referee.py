@@ -11,8 +11,8 @@ from planner.cards import LINKS, Link
 from planner.errors import InfeasibleError
 from planner.model_profile import ModelProfile
 from planner.solve import Wishes, best_plan, check_plan, search
-from planner.solve.ilp import propose
 from planner.solve.candidate import judge
+from planner.solve.ilp import propose
 from planner.solve.setting import cut_from_counts, settings_of
 
 
