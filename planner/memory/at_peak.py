@@ -1,4 +1,4 @@
-"""What occupies a card at its fullest moment, item by item.
+"""What a stage alone on its card needs at its fullest moment, by a formula.
 
 Weights, gradients and optimizer states are always there. What comes on top is
 found by walking through the layers of a stage while the other microbatches in
@@ -10,12 +10,16 @@ recomputed), A their sum and k the microbatches in flight, the level reaches
                       back + backward peak of l
     between them      k A
 
+`over_time` finds the same level for 1F1B and GPipe by following their order, and
+is right where this is not: several stages on a card, and I and W.
+
 Known limitations: fragmentation of the allocator is left to the reserve; W is
 taken to free what B frees.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from planner.memory.boundary import communication_bytes
 from planner.model_profile import LayerProfile
 from planner.optimizers import OptimizerSpec
 from planner.plan import MemoryBreakdown
@@ -70,66 +74,6 @@ def activation_level(
         highest = max(highest, kept + layer_peak_bytes(layer, again))
         kept += kept_bytes(layer, again)
     return kept, max(highest, kept)
-
-
-def communication_bytes(
-    *, num_microbatches: int, input_bytes: int, output_bytes: int
-) -> int:
-    """Buffers at the boundaries of a stage.
-
-    PyTorch's stage allocates one receive buffer for the input and one for the
-    gradient of the output for each microbatch, and what it sends stays alive
-    until the end of the step.
-
-    Args:
-        num_microbatches: Of one step.
-        input_bytes: Received for one microbatch; 0 on the first stage [bytes].
-        output_bytes: Sent for one microbatch; 0 on the last stage [bytes].
-
-    Returns:
-        The size of all buffers [bytes].
-    """
-    return 2 * num_microbatches * (input_bytes + output_bytes)
-
-
-def shared_parameters(
-    layers: Sequence[LayerProfile], ties: Iterable[tuple[str, str]]
-) -> int:
-    """Parameters that a run of layers would count twice because of ties.
-
-    Args:
-        layers: The run, in order.
-        ties: Pairs of layer names that share parameters.
-
-    Returns:
-        How many parameters to subtract from the sum of `num_parameters`.
-    """
-    position = {layer.name: index for index, layer in enumerate(layers)}
-    shared: dict[int, int] = {}
-    for pair in ties:
-        here = sorted(position[name] for name in pair if name in position)
-        if len(here) == 2 and here[0] != here[1]:
-            first, second = (layers[index] for index in here)
-            shared[here[1]] = second.num_tied_parameters or min(
-                first.num_parameters, second.num_parameters
-            )
-    return sum(shared.values())
-
-
-def stage_parameters(
-    layers: Sequence[LayerProfile], ties: Iterable[tuple[str, str]]
-) -> int:
-    """Parameters of a stage, those shared within it counted once.
-
-    Args:
-        layers: Of the stage, in order.
-        ties: Pairs of layer names that share parameters.
-
-    Returns:
-        How many parameters the stage holds.
-    """
-    total = sum(layer.num_parameters for layer in layers)
-    return total - shared_parameters(layers, ties)
 
 
 def stage_memory(

@@ -1,0 +1,110 @@
+"""The peak of one order for many cuts: its states that can be the fullest.
+
+While an action runs, the level of a device is a sum of products: of each of its
+stages the microbatches that are kept and held, times what one of them takes, and
+the rise of what runs. All of these are at least 0, so a state that has no more of
+anything than another one is never fuller. What is left is a handful of states for
+a row of hundreds of actions, found once for an order; a cut is then judged by a few
+products. Under 1F1B with 4 microbatches in flight:
+
+    kept  held  F  B  I  W
+      3     0   1  0  0  0
+      4     0   0  1  0  0
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import mul
+
+from planner.memory.stage_bytes import StageBytes
+from planner.schedule.actions import Action
+from planner.schedule.validate import KINDS
+
+_NUM_TERMS = 2 + len(KINDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakStates:
+    """All that decides the peak of one device under one order.
+
+    Attributes:
+        stages: The stages of the device, ascending.
+        states: Each state as factors of the `terms`; none has no more of anything
+            than another.
+    """
+
+    stages: tuple[int, ...]
+    states: tuple[tuple[int, ...], ...]
+
+    def terms(self, stages: Mapping[int, StageBytes]) -> tuple[int, ...]:
+        """What a state's factors are multiplied with.
+
+        Args:
+            stages: Memory of the device's stages by stage number.
+
+        Returns:
+            Per stage, ascending: kept, held, and the rise of F, B, I and W [bytes].
+        """
+        return tuple(
+            value
+            for stage in self.stages
+            for value in (
+                stages[stage].kept_bytes,
+                stages[stage].held_bytes,
+                *stages[stage].rise_bytes,
+            )
+        )
+
+    def peak_bytes(
+        self, stages: Mapping[int, StageBytes], reserve_bytes: int = 0
+    ) -> int:
+        """The highest level of the device.
+
+        Args:
+            stages: Memory of its stages by stage number.
+            reserve_bytes: Kept free on the card [bytes].
+
+        Returns:
+            The same as `over_time.peak_bytes` of the whole row [bytes].
+        """
+        terms = self.terms(stages)
+        levels = (sum(map(mul, state, terms)) for state in self.states)
+        highest = max(levels, default=0)
+        static = sum(stages[stage].static_bytes for stage in self.stages)
+        return static + reserve_bytes + highest
+
+
+def peak_states(row: Sequence[Action]) -> PeakStates:
+    """Find the states that can be the fullest.
+
+    Args:
+        row: Actions of one device, in order.
+
+    Returns:
+        Those of its states that no other one dominates.
+    """
+    stages = sorted({action.stage for action in row})
+    offset = {stage: _NUM_TERMS * place for place, stage in enumerate(stages)}
+    now = [0] * (_NUM_TERMS * len(stages))
+    fullest: dict[int, list[tuple[int, ...]]] = {}
+    for action in row:
+        base = offset[action.stage]
+        running = base + 2 + KINDS.index(action.kind)
+        now[running] = 1
+        rivals = fullest.setdefault(running, [])
+        if not any(_covers(rival, now) for rival in rivals):
+            state = tuple(now)
+            rivals[:] = [rival for rival in rivals if not _covers(state, rival)]
+            rivals.append(state)
+        now[running] = 0
+        kept, held = {"F": (1, 0), "B": (-1, 0), "I": (-1, 1), "W": (0, -1)}[
+            action.kind
+        ]
+        now[base] += kept
+        now[base + 1] += held
+    states = (state for rivals in fullest.values() for state in rivals)
+    return PeakStates(stages=tuple(stages), states=tuple(states))
+
+
+def _covers(state: Sequence[int], other: Sequence[int]) -> bool:
+    return all(here >= there for here, there in zip(state, other, strict=True))
