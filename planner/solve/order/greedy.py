@@ -4,9 +4,9 @@ What matters most is what has the longest way to the end: the actions that must
 still follow for this microbatch, and one turn of the busiest device for each
 microbatch behind it. W waits until nothing else can run or its room is needed.
 
-No order of this kind gets stuck. An F starts only if the oldest microbatch that
-the device has not yet brought back could still finish there, with every pending
-W done; so the oldest microbatch of all can always go on, and then the next.
+No order of this kind gets stuck. An F starts only if on its device, every pending
+W done, the oldest microbatch still has room to end, then the next, and so on; so
+the oldest microbatch of all can always go on.
 """
 
 from dataclasses import dataclass
@@ -74,8 +74,6 @@ class _Run:
         self.rows: list[list[int]] = [[] for _ in problem.stages]
         self.free_s = [0.0] * problem.num_devices
         self.level = [0.0] * problem.num_devices
-        # Of `level`, what pending Ws will free.
-        self.pending = [0.0] * problem.num_devices
         self.done = [0] * (4 * count)
         # Per code: when what the n-th such action needs from elsewhere arrives.
         always = [0.0] * problem.num_microbatches
@@ -162,21 +160,27 @@ class _Run:
         return 4 * stage + B
 
     def _has_room(self, device: int, stage: int) -> bool:
-        """Whether F fits now and leaves room for the oldest microbatch to end."""
-        own = self.problem.kept_bytes[stage]
-        room = self.room[device]
+        """Whether F fits now and leaves a way for all microbatches to end."""
+        kept = self.problem.kept_bytes
+        own, room = kept[stage], self.room[device]
         if self.level[device] + own > room:
             return False
-        done, kept = self.done, self.problem.kept_bytes
-        stages = self.problem.stages[device]
-        oldest = min(done[4 * s + B] for s in stages)
-        if done[4 * stage + F] == oldest:
+        if self.level[device] + own + self.whole[device] <= room:
             return True
-        present = sum(
-            kept[s] for s in stages if done[4 * s + B] <= oldest < done[4 * s + F]
-        )
-        others = self.level[device] - self.pending[device] - present
-        return others + own + self.whole[device] <= room
+        stages, done = self.problem.stages[device], self.done
+        forwards = {s: done[4 * s + F] + (s == stage) for s in stages}
+        backwards = {s: done[4 * s + B] for s in stages}
+        # One after the other, oldest first: what it and those behind it hold, and
+        # what it still needs. Both change only where a stage has done no more F.
+        for number in {min(backwards.values()), *forwards.values()}:
+            needed = sum(
+                kept[s] * max(forwards[s] - max(number, backwards[s]), 0)
+                + kept[s] * (forwards[s] <= number < self.problem.num_microbatches)
+                for s in stages
+            )
+            if needed > room:
+                return False
+        return True
 
     def _next_weight(self, device: int) -> int:
         """The W with the most behind it, or -1."""
@@ -203,9 +207,6 @@ class _Run:
         done[code] += 1
         if kind == I:
             done[4 * stage + B] += 1
-            self.pending[device] -= problem.growth_bytes[4 * stage + W]
-        elif kind == W:
-            self.pending[device] += problem.growth_bytes[code]
         touched = [device]
         arrival_s = end_s + problem.send_s[code]
         if kind == F and stage + 1 < problem.num_stages:

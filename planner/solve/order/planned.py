@@ -35,6 +35,8 @@ NUM_EVALUATIONS = 1000
 _INF = float("inf")
 # How many of the best orders are made better.
 _NUM_IMPROVED = 3
+# How many rules are tried, unless one meets the bound.
+_NUM_RULES = 100
 
 
 def planned_actions(
@@ -157,12 +159,17 @@ def _ruled_rows(problem: OrderProblem, limit_s: float) -> list[Rows]:
             judged[rule] = (clock(problem, rows).makespan_s, rows)
         return judged[rule][0]
 
-    best = min(first_rules(problem), key=try_rule)
-    improved = True
-    while improved and try_rule(best) > limit_s * (1 + 1e-9):
-        near = min(_near(problem, best), key=try_rule)
-        improved = try_rule(near) < try_rule(best)
-        best = near if improved else best
+    for rule in first_rules(problem):
+        try_rule(rule)
+    followed: set[Rule] = set()
+    while len(judged) < _NUM_RULES:
+        open_rules = [rule for rule in judged if rule not in followed]
+        best = min(open_rules, key=try_rule, default=None)
+        if best is None or min(s for s, _ in judged.values()) <= limit_s * (1 + 1e-9):
+            break
+        followed.add(best)
+        for near in _near(problem, best):
+            try_rule(near)
     return [rows for _, rows in judged.values()]
 
 
