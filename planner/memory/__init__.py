@@ -10,6 +10,7 @@ from planner.memory.boundary import communication_bytes
 from planner.memory.over_time import MemoryOverTime, device_memory, peak_bytes
 from planner.memory.parameters import shared_parameters, stage_parameters
 from planner.memory.peak_states import PeakStates, peak_states
+from planner.memory.shares import memory_shares
 from planner.memory.stage_bytes import StageBytes, stage_bytes
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "device_memory",
     "kept_bytes",
     "layer_peak_bytes",
+    "memory_shares",
     "peak_bytes",
     "peak_states",
     "shared_parameters",

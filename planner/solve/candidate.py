@@ -6,9 +6,9 @@ its share of the fullest moment of its device; the reserve counts with the first
 
 from dataclasses import dataclass
 
-from planner.memory import activation_level, communication_bytes, stage_parameters
+from planner.memory import StageBytes, memory_shares, stage_bytes, stage_parameters
 from planner.plan import MemoryBreakdown
-from planner.simulate import StageTimes, Timeline, simulate
+from planner.simulate import StageTimes, Timeline, simulate_wired
 from planner.solve.setting import Cut, Recompute, Setting
 
 
@@ -91,7 +91,7 @@ def judge(setting: Setting, cut: Cut, recompute: Recompute) -> Candidate:
         recompute=recompute,
         times=times,
         memory=_memory(setting, cut, recompute, parameters),
-        timeline=simulate(setting.actions, times),
+        timeline=simulate_wired(setting.wiring, times),
         optimizer_s=max(optimizer_s),
     )
 
@@ -149,82 +149,54 @@ def parameters_of(setting: Setting, cut: Cut) -> tuple[int, ...]:
     return tuple(parameters)
 
 
-def _memory(
-    setting: Setting, cut: Cut, recompute: Recompute, parameters: tuple[int, ...]
-) -> tuple[MemoryBreakdown, ...]:
-    levels = [
-        activation_level(
-            setting.layers[first : last + 1],
-            [index in again for index in range(first, last + 1)],
-        )
-        for (first, last), again in zip(cut, recompute, strict=True)
-    ]
-    memory = [MemoryBreakdown()] * len(cut)
-    for device, stages in enumerate(setting.stages_of):
-        held, running = fullest(setting, device, [levels[stage] for stage in stages])
-        for place, stage in enumerate(stages):
-            kept, highest = levels[stage]
-            items = {
-                **static_items(setting, stage, cut[stage], parameters[stage]),
-                "activations": (held[place] + (place == running)) * kept,
-                "workspace": highest - kept if place == running else 0,
-                "overhead": setting.device(stage).reserve_bytes if not place else 0,
-            }
-            memory[stage] = MemoryBreakdown(**items, total=sum(items.values()))
-    return tuple(memory)
-
-
-def fullest(
-    setting: Setting, device: int, levels: list[tuple[int, int]]
-) -> tuple[tuple[int, ...], int]:
-    """The fullest moment of a device.
-
-    Args:
-        setting: Whose order counts.
-        device: From 0.
-        levels: What one microbatch keeps and the highest level it reaches, per
-            stage of the device [bytes].
-
-    Returns:
-        Microbatches held beside the running one, per stage, and which stage runs.
-    """
-    running, held = max(
-        setting.moments[device],
-        key=lambda moment: (
-            levels[moment.running][1]
-            + sum(n * kept for n, (kept, _) in zip(moment.held, levels, strict=True))
-        ),
-    )
-    return held, running
-
-
-def static_items(
-    setting: Setting, stage: int, layers: tuple[int, int], num_parameters: int
-) -> dict[str, int]:
-    """What a stage holds all the time.
+def bytes_of(
+    setting: Setting,
+    stage: int,
+    layers: tuple[int, int],
+    recomputed: frozenset[int],
+    num_parameters: int,
+) -> StageBytes:
+    """Memory of one stage for one microbatch, and what it holds all the time.
 
     Args:
         setting: All that is decided outside the cut.
         stage: From 0.
         layers: Its first and its last.
+        recomputed: Indices of the layers that run F again before B.
         num_parameters: That count with it.
 
     Returns:
-        Item of the memory to size [bytes].
+        Its memory.
     """
-    spec = setting.optimizer
     first, last = layers
-    return {
-        "weights": num_parameters * spec.weight_bytes,
-        "gradients": num_parameters * spec.gradient_bytes,
-        "optimizer": num_parameters * spec.state_bytes,
-        "communication": communication_bytes(
-            num_microbatches=setting.num_microbatches,
-            input_bytes=setting.input_bytes(first)
-            if setting.crosses_before(stage)
-            else 0,
-            output_bytes=setting.output_bytes(last)
-            if setting.crosses_after(stage)
-            else 0,
-        ),
-    }
+    return stage_bytes(
+        setting.layers[first : last + 1],
+        recomputed=[index in recomputed for index in range(first, last + 1)],
+        num_parameters=num_parameters,
+        optimizer=setting.optimizer,
+        num_microbatches=setting.num_microbatches,
+        input_bytes=setting.input_bytes(first),
+        output_bytes=setting.output_bytes(last),
+        is_first=stage == 0,
+        input_is_local=stage > 0 and not setting.crosses_before(stage),
+        output_is_local=not setting.crosses_after(stage),
+    )
+
+
+def _memory(
+    setting: Setting, cut: Cut, recompute: Recompute, parameters: tuple[int, ...]
+) -> tuple[MemoryBreakdown, ...]:
+    own = [
+        bytes_of(setting, stage, cut[stage], recompute[stage], parameters[stage])
+        for stage in range(len(cut))
+    ]
+    memory = [MemoryBreakdown()] * len(cut)
+    for device, stages in enumerate(setting.stages_of):
+        shares = memory_shares(
+            setting.actions[device],
+            {stage: own[stage] for stage in stages},
+            setting.cluster.devices[device].reserve_bytes,
+        )
+        for stage, share in shares.items():
+            memory[stage] = share
+    return tuple(memory)

@@ -17,20 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.memory import (
+    StageBytes,
     communication_bytes,
     kept_bytes,
     layer_peak_bytes,
     shared_parameters,
+    stage_bytes,
     stage_parameters,
 )
 from planner.solve.paths import PARTS
-from planner.solve.recompute import (
-    Choice,
-    cheapest_together,
-    fronts_of,
-    longest_front,
-)
+from planner.solve.recompute import Choice, fronts_of
 from planner.solve.setting import Cut, Recompute, Setting
+from planner.solve.together import Choices, cheapest_together, choices_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,7 +49,8 @@ class Columns:
         static_bytes: Weights, gradients, states and buffers [bytes].
         kept_bytes: What one microbatch leaves without recompute [bytes].
         least_kept_bytes: What it leaves with the most recompute [bytes].
-        transient_bytes: On top of that while it runs, at least [bytes].
+        held_bytes: What it leaves from I to W at least [bytes].
+        rise_bytes: What B or I need on top at least [bytes].
     """
 
     stage: Ints
@@ -62,7 +61,8 @@ class Columns:
     static_bytes: Ints
     kept_bytes: Ints
     least_kept_bytes: Ints
-    transient_bytes: Ints
+    held_bytes: Ints
+    rise_bytes: Ints
 
     def __len__(self) -> int:
         return len(self.stage)
@@ -105,7 +105,8 @@ class ColumnTables:
         budgets = [setting.device(s).budget_bytes for s in range(setting.num_stages)]
         self._limits = np.array(budgets, dtype=np.int64)[:, None, None]
         self.room_bytes = self._limits - self._static_bytes
-        self._kept, self._least_kept, self._transient = _least_needs(setting)
+        self._least = _least_needs(setting)
+        self._choices: dict[tuple[int, tuple[int, int]], Choices] = {}
         self._needs: dict[bool, tuple[Floats, Ints, Ints]] = {}
 
     def without_choice(self, *, full: bool) -> Columns:
@@ -192,31 +193,39 @@ class ColumnTables:
         """
         chosen: list[frozenset[int]] = [frozenset()] * len(cut)
         for device, stages in enumerate(self.setting.stages_of):
-            choices = self._choices_of(device, [cut[stage] for stage in stages])
-            if choices is None:
+            runs = [cut[stage] for stage in stages]
+            found = self._alone(stages[0], runs[0])
+            if self.setting.is_coupled:
+                found = self._together(device, runs)
+            if found is None:
                 return None
-            for stage, choice in zip(stages, choices, strict=True):
-                chosen[stage] = choice.layers(cut[stage][0])
+            for stage, layers in zip(stages, found, strict=True):
+                chosen[stage] = layers
         return tuple(chosen)
 
-    def _choices_of(
+    def _alone(
+        self, stage: int, run: tuple[int, int]
+    ) -> tuple[frozenset[int], ...] | None:
+        choice = self.choice(stage, *run)
+        return None if choice is None else (choice.layers(run[0]),)
+
+    def _together(
         self, device: int, runs: list[tuple[int, int]]
-    ) -> tuple[Choice, ...] | None:
+    ) -> tuple[frozenset[int], ...] | None:
         """The choices that fit a device together and add least time."""
         stages = self.setting.stages_of[device]
-        if len(stages) == 1:
-            choice = self.choice(stages[0], *runs[0])
-            return None if choice is None else (choice,)
         room_bytes = self.setting.cluster.devices[device].budget_bytes
-        room_bytes -= sum(
-            int(self._static_bytes[stage, first, last])
-            for stage, (first, last) in zip(stages, runs, strict=True)
-        )
         room_bytes += self._shared_bytes(runs)
-        fronts = [self.fronts.front(*run) for run in runs]
-        if max(map(len, fronts)) > longest_front(len(fronts)):
-            self.tries_all = False
-        return cheapest_together(fronts, self.setting.moments[device], room_bytes)
+        choices = []
+        for stage, run in zip(stages, runs, strict=True):
+            room_bytes -= int(self._static_bytes[stage, *run])
+            if (stage, run) not in self._choices:
+                self._choices[stage, run] = choices_of(
+                    self.setting, self.fronts, stage, run
+                )
+            choices.append(self._choices[stage, run])
+        self.tries_all &= all(own.complete for own in choices)
+        return cheapest_together(choices, self.setting.peak_states[device], room_bytes)
 
     def _shared_bytes(self, runs: list[tuple[int, int]]) -> int:
         """What the tied parameters of stages of one device would count twice."""
@@ -269,6 +278,7 @@ class ColumnTables:
             + more_s.get(part, nothing_s)[stage, first, last]
             for part in PARTS[:4]
         ]
+        kept, least_kept, held, rise = self._least
         sends_s = _by_stage_and_layer(setting, setting.send_forward_s)
         returns_s = _by_stage_and_layer(setting, setting.send_backward_s)
         return Columns(
@@ -284,9 +294,10 @@ class ColumnTables:
             ),
             optimizer_s=self._parameters[first, last] * np.array(rate_s)[stage],
             static_bytes=self._static_bytes[stage, first, last],
-            kept_bytes=self._kept[first, last],
-            least_kept_bytes=self._least_kept[first, last],
-            transient_bytes=self._transient[last],
+            kept_bytes=kept[first, last],
+            least_kept_bytes=least_kept[first, last],
+            held_bytes=held[first, last],
+            rise_bytes=rise[last],
         )
 
 
@@ -351,43 +362,62 @@ def _parameters(setting: Setting) -> Ints:
 
 def _static_bytes(setting: Setting, parameters: Ints) -> Ints:
     """Weights, gradients, states and buffers of every column [stage, first, last]."""
-    layers = setting.layers
-    inputs = np.array([setting.input_bytes(first) for first in range(len(layers))])
-    outputs = np.array([setting.output_bytes(last) for last in range(len(layers))])
-    none = np.zeros_like(inputs)
-    buffers = []
+    places = range(len(setting.layers))
+    static = np.empty((setting.num_stages, len(places), len(places)), dtype=np.int64)
+    static[:] = parameters * setting.optimizer.bytes_per_parameter
     for stage in range(setting.num_stages):
         receives, sends = setting.crosses_before(stage), setting.crosses_after(stage)
-        size = (inputs if receives else none)[:, None] + (outputs if sends else none)
-        buffers.append(
-            communication_bytes(
+
+        def buffers(input_bytes: int, output_bytes: int) -> int:
+            return communication_bytes(
                 num_microbatches=setting.num_microbatches,
-                input_bytes=size,
-                output_bytes=0,
+                input_bytes=input_bytes,
+                output_bytes=output_bytes,
+                input_is_local=not receives,  # noqa: B023
+                output_is_local=not sends,  # noqa: B023
             )
-        )
-    weights = parameters * setting.optimizer.bytes_per_parameter
-    static: Ints = weights[None] + np.array(buffers, dtype=np.int64)
+
+        inputs = [buffers(setting.input_bytes(first), 0) for first in places]
+        outputs = [buffers(0, setting.output_bytes(last)) for last in places]
+        static[stage] += np.array(inputs)[:, None] + np.array(outputs)[None, :]
     return static
 
 
-def _least_needs(setting: Setting) -> tuple[Ints, Ints, Ints]:
-    """What one microbatch leaves at most and at least, and exceeds that by at least.
+def _layer_alone(setting: Setting, index: int, recomputed: bool) -> StageBytes:
+    return stage_bytes(
+        [setting.layers[index]],
+        recomputed=[recomputed],
+        num_parameters=0,
+        optimizer=setting.optimizer,
+        num_microbatches=1,
+        input_bytes=0,
+        output_bytes=0,
+    )
 
-    The first two are of every run of layers [first, last], the third is of the last
-    layer of a run [last].
+
+def _least_needs(setting: Setting) -> tuple[Ints, Ints, Ints, Ints]:
+    """What one microbatch needs at least, whatever is recomputed.
+
+    Kept without and with the most recompute, and held from I to W, of every run of
+    layers [first, last]; and how far B or I of the last layer rises [last].
     """
-    kept, least, transient = [], [], []
-    for index, layer in enumerate(setting.layers):
+    rows = []
+    for index in range(len(setting.layers)):
         choices = (False, True) if setting.may_recompute(index) else (False,)
         if setting.recompute == "full":
             choices = choices[-1:]
-        kept.append(kept_bytes(layer, choices[0]))
-        least.append(min(kept_bytes(layer, again) for again in choices))
-        above = [layer_peak_bytes(layer, a) - kept_bytes(layer, a) for a in choices]
-        transient.append(max(min(above), 0))
-    sums = (_run_sums(kept).astype(np.int64), _run_sums(least).astype(np.int64))
-    return *sums, np.array(transient, dtype=np.int64)
+        alone = [_layer_alone(setting, index, again) for again in choices]
+        rows.append(
+            (
+                alone[0].kept_bytes,
+                min(own.kept_bytes for own in alone),
+                min(own.held_bytes for own in alone),
+                min(min(own.rise_bytes[1:3]) for own in alone),
+            )
+        )
+    kept, least, held, rise = zip(*rows, strict=True)
+    sums = [_run_sums(values).astype(np.int64) for values in (kept, least, held)]
+    return sums[0], sums[1], sums[2], np.array(rise, dtype=np.int64)
 
 
 def _walk(setting: Setting, full: bool) -> tuple[Floats, Ints, Ints]:

@@ -13,8 +13,8 @@ together, and recompute is part of the program:
     again_s, kept_s    time that recompute adds to B and I of stage s, and what one
                        microbatch then leaves: less by at most `saved_per_s * again_s`
 
-    at each moment of a device:  sum over its stages of static + held * kept
-                                 + transient of the stage that runs  <=  budget
+    at each moment of a device:  sum over its stages of static + kept and held
+                                 + rise of the B or I that runs  <=  budget
 
 Recompute is whole layers in truth, so a cut may need a little more than the program
 says: cuts that were seen to are forbidden one by one.
@@ -49,13 +49,15 @@ class MemoryLimit(NamedTuple):
 
     Attributes:
         budget_bytes: Of the device [bytes].
-        running: The stage that runs.
-        held: By stage of the device, how many microbatches it holds.
+        kept: By stage of the device, microbatches that it keeps from F to B or I.
+        held: By stage of the device, microbatches that it holds from I to W.
+        running: The stage that runs B or I; None for another action.
     """
 
     budget_bytes: int
-    running: int
+    kept: dict[int, int]
     held: dict[int, int]
+    running: int | None
 
 
 class Together(NamedTuple):
@@ -255,7 +257,8 @@ def _add_memory(
         )
 
     static = [total(columns.static_bytes, s) for s in stages]
-    transient = [total(columns.transient_bytes, s) for s in stages]
+    held = [total(columns.held_bytes, s) for s in stages]
+    rise = [total(columns.rise_bytes, s) for s in stages]
     again, kept = [], []
     for s in stages:
         again.append(problem.add_variable(f"again_{s}", 0, None, pulp.LpContinuous))
@@ -266,10 +269,14 @@ def _add_memory(
         if rate < _STEEPEST:
             without = total(columns.kept_bytes, s)
             problem += kept[s] + rate * again[s] >= without, f"recompute_{s}"
-    for number, (budget_bytes, running, held) in enumerate(together.limits):
-        needed = pulp.lpSum(static[s] + count * kept[s] for s, count in held.items())
-        limit = budget_bytes / scale
-        problem += needed + transient[running] <= limit, f"memory_{number}"
+    for number, limit in enumerate(together.limits):
+        needed = pulp.lpSum(
+            static[s] + count * kept[s] + limit.held[s] * held[s]
+            for s, count in limit.kept.items()
+        )
+        if limit.running is not None:
+            needed += rise[limit.running]
+        problem += needed <= limit.budget_bytes / scale, f"memory_{number}"
     return again
 
 

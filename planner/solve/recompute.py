@@ -16,18 +16,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from planner.memory import kept_bytes, layer_peak_bytes
 from planner.model_profile import LayerProfile
-from planner.solve.moments import Moment
 from planner.solve.wishes import RecomputeMode
 
 MAX_FRONT = 1024
-
-# Of the choices of the stages of one device.
-_MOST_COMBINATIONS = 4096
 
 
 class _Option(NamedTuple):
@@ -187,58 +180,6 @@ class Fronts:
                 front = thinned(front, MAX_FRONT // 2)
             self._fronts[run[: position + 1]] = front
         return self._fronts[run]
-
-
-def longest_front(num_stages: int) -> int:
-    """Up to which length fronts are combined without thinning.
-
-    Args:
-        num_stages: Of one device.
-
-    Returns:
-        The number of choices.
-    """
-    return max(int(_MOST_COMBINATIONS ** (1 / num_stages)), 2)
-
-
-def cheapest_together(
-    fronts: Sequence[Sequence[Choice]], moments: Sequence[Moment], room_bytes: int
-) -> tuple[Choice, ...] | None:
-    """Choices for the stages of one device that fit together and add least time.
-
-    Every microbatch passes every stage once, so their extra times add up. Long
-    fronts are thinned first, then all combinations are tried.
-
-    Args:
-        fronts: Per stage.
-        moments: That can be the device's fullest.
-        room_bytes: For activations and workspace of all stages [bytes].
-
-    Returns:
-        One choice a stage, or None if nothing fits.
-    """
-    longest = longest_front(len(fronts))
-    thin = [
-        front if len(front) <= longest else thinned(front, longest) for front in fronts
-    ]
-    grids = np.meshgrid(*(range(len(front)) for front in thin), indexing="ij")
-    picks = [grid.ravel() for grid in grids]
-
-    def gathered(field: str) -> list[NDArray[np.float64]]:
-        columns = [np.array([getattr(c, field) for c in front]) for front in thin]
-        return [column[pick] for column, pick in zip(columns, picks, strict=True)]
-
-    kept, highest = gathered("kept_bytes"), gathered("highest_bytes")
-    needed = np.zeros(len(picks[0]))
-    for running, held in moments:
-        level = highest[running] + sum(n * k for n, k in zip(held, kept, strict=True))
-        needed = np.maximum(needed, level)
-    extra_s = np.sum(gathered("extra_s"), axis=0)
-    fitting = np.flatnonzero(needed <= room_bytes)
-    if not len(fitting):
-        return None
-    best = fitting[extra_s[fitting].argmin()]
-    return tuple(front[pick[best]] for front, pick in zip(thin, picks, strict=True))
 
 
 @lru_cache(maxsize=16)

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from planner.memory import kept_bytes
+from planner.memory import PeakStates, kept_bytes
 from planner.model_profile import LayerProfile
 from planner.solve.candidate import Candidate, judge
 from planner.solve.columns import Columns, ColumnTables
@@ -140,14 +140,14 @@ def search(
         _tighten(state, tables.quick())
         columns, bound_s = _tighten(state, tables.optimistic())
         exact_bound_s = bound_s
-        if setting.stages_per_device == 1:
+        if not setting.is_coupled:
             columns, exact_bound_s = _tighten(state, tables.exact(columns))
             exact_bound_s = max(bound_s, exact_bound_s)
     else:
         columns = tables.without_choice(full=setting.recompute == "full")
         columns, bound_s = _tighten(state, columns)
         exact_bound_s = bound_s
-    if setting.stages_per_device > 1 and len(columns):
+    if setting.is_coupled and len(columns):
         mixed_s = mixed_bound_s(columns, state.paths, *state.size)
         bound_s = exact_bound_s = max(bound_s, min(mixed_s, state.limit_s))
         state.deadline = min(deadline, time.monotonic() + _COUPLED_LIMIT_S)
@@ -295,8 +295,8 @@ def _prove(state: _State, columns: Columns, bound_s: float) -> float:
 
 
 def _together(setting: Setting) -> Together | None:
-    """What the stages of one device may need together; None for one each."""
-    if setting.stages_per_device == 1:
+    """What the stages of a device may need together; None if each is alone."""
+    if not setting.is_coupled:
         return None
     # Stages of one device may share tied parameters, which no column can know.
     layers = {layer.name: layer for layer in setting.layers}
@@ -306,20 +306,11 @@ def _together(setting: Setting) -> Together | None:
     )
     spare_bytes = shared * setting.optimizer.bytes_per_parameter
     limits = [
-        MemoryLimit(
-            device.budget_bytes + spare_bytes,
-            stages[moment.running],
-            {
-                stage: held + (place == moment.running)
-                for place, (stage, held) in enumerate(
-                    zip(stages, moment.held, strict=True)
-                )
-            },
+        _limit(states, state, device.budget_bytes + spare_bytes)
+        for device, states in zip(
+            setting.cluster.devices, setting.peak_states, strict=True
         )
-        for device, stages, moments in zip(
-            setting.cluster.devices, setting.stages_of, setting.moments, strict=True
-        )
-        for moment in moments
+        for state in states.states
     ]
     return Together(
         home=setting.home,
@@ -327,6 +318,16 @@ def _together(setting: Setting) -> Together | None:
         saved_per_s=max(map(_saved_per_s, setting.layers)),
         speeds=tuple(setting.device(s).speed for s in range(setting.num_stages)),
     )
+
+
+def _limit(states: PeakStates, state: tuple[int, ...], budget: int) -> MemoryLimit:
+    size = len(state) // len(states.stages)
+    kept, held, running = {}, {}, None
+    for place, stage in enumerate(states.stages):
+        kept[stage], held[stage], f, b, i, _ = state[place * size : (place + 1) * size]
+        kept[stage] += f
+        running = stage if b or i else running
+    return MemoryLimit(budget, kept, held, running)
 
 
 def _saved_per_s(layer: LayerProfile) -> float:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from planner.cards import Cluster, Device, Link
 from planner.errors import WishError
+from planner.memory import PeakStates, peak_states
 from planner.model_profile import LayerProfile, ModelProfile
 from planner.optimizers import OptimizerSpec, optimizer_spec
 from planner.schedule.actions import Actions
@@ -22,7 +23,7 @@ from planner.schedule.named import (
     schedule_actions,
 )
 from planner.schedule.placement import Placement, device_of_stage
-from planner.solve.moments import Moment, fullest_moments
+from planner.simulate import Wiring, wire
 from planner.solve.wishes import RecomputeMode, Wishes, batch_size, microbatch_sizes
 
 # Per stage: index of its first and of its last layer.
@@ -112,12 +113,23 @@ class Setting:
         return tuple(num_in_flight(self.actions, s) for s in range(self.num_stages))
 
     @cached_property
-    def moments(self) -> tuple[tuple[Moment, ...], ...]:
+    def peak_states(self) -> tuple[PeakStates, ...]:
         """Per device, the moments that can be its fullest."""
-        return tuple(
-            fullest_moments(row, stages)
-            for row, stages in zip(self.actions, self.stages_of, strict=True)
-        )
+        return tuple(peak_states(row) for row in self.actions)
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """The order, ready for the simulator."""
+        return wire(self.actions)
+
+    @cached_property
+    def is_coupled(self) -> bool:
+        """Whether the memory of a stage is more than its microbatches in flight.
+
+        So it is where a device has several stages, or where a backward is split.
+        """
+        splits = any(action.kind == "W" for action in self.actions[0])
+        return self.stages_per_device > 1 or splits
 
     def device(self, stage: int) -> Device:
         """The device that works on a stage.
