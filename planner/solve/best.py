@@ -27,7 +27,8 @@ from planner.solve.check import check_plan
 from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
 from planner.solve.search import Found, search
-from planner.solve.setting import Setting, cut_from_counts, settings_of
+from planner.solve.own_order import own_orders
+from planner.solve.setting import PLANNED, Setting, cut_from_counts, settings_of
 from planner.solve.wishes import Wishes
 
 # What a lever may take when nothing fits; a plan that fits is found at once.
@@ -89,7 +90,7 @@ def _search_all(settings: tuple[Setting, ...], wishes: Wishes) -> Found:
     """Search one setting after the other, each against the best so far."""
     deadline = time.monotonic() + wishes.time_limit_s
     best, num_candidates = None, 0
-    bounds_s = []
+    bounds_s, own = [], []
     for setting in settings:
         found = search(
             setting,
@@ -100,7 +101,18 @@ def _search_all(settings: tuple[Setting, ...], wishes: Wishes) -> Found:
         best = found.best
         bounds_s.append(found.bound_s)
         num_candidates += found.num_candidates
-    return Found(best=best, bound_s=min(bounds_s), num_candidates=num_candidates)
+        if found.own is not None:
+            own.append(found.own)
+    bound_s = min(bounds_s)
+    if wishes.schedule in ("auto", PLANNED) and len(settings[0].cluster) > 1:
+        made = own_orders(own)
+        num_candidates += len(made)
+        if wishes.schedule == PLANNED:
+            best = None
+        for candidate in made:
+            if best is None or candidate.step_s < best.step_s * (1 - TOLERANCE):
+                best = candidate
+    return Found(best=best, bound_s=bound_s, num_candidates=num_candidates)
 
 
 def _quick_answer(
