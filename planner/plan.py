@@ -319,17 +319,17 @@ class Plan:
     @property
     def num_devices(self) -> int:
         """How many devices there are: one row of actions each."""
-        return len(self.schedule.actions)
+        return len(self.schedule.actions) or len(self.stages)
 
     @property
     def device_of_stage(self) -> tuple[int, ...]:
-        """Which device, a row of actions, works on each stage."""
+        """Which device, a row of actions, works on each stage; without rows its own."""
         home = {
             action.stage: device
             for device, row in enumerate(parse_actions(self.schedule.actions))
             for action in row
         }
-        return tuple(home[stage.index] for stage in self.stages)
+        return tuple(home.get(stage.index, stage.index) for stage in self.stages)
 
     def stages_of_device(self, device: int) -> tuple[StagePlan, ...]:
         """The stages that one device works on.

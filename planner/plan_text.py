@@ -25,7 +25,7 @@ from planner.units import (
 _BAR_CELLS = 10
 _WIDTH = 100
 _INDENT = " " * 7
-_HEADER = ("stage", "device", "memory", "F", "B", "busy", "layers")
+_HEADER = ("stage", "device", "memory", "busy", "F", "B", "layers")
 _RIGHT = {"stage", "F", "B", "busy"}
 
 
@@ -126,14 +126,14 @@ def _title(plan: Plan) -> str:
     schedule, size = plan.schedule, plan.schedule.microbatch_size
     name = plan.model.id or plan.model.architecture or "model"
     return (
-        f"{name} on {plan.num_stages} {'card' if plan.num_stages == 1 else 'cards'}: "
+        f"{name} on {plan.num_devices} {'card' if plan.num_devices == 1 else 'cards'}: "
         f"{schedule.name}, {schedule.num_microbatches} microbatches of "
         f"{size} x {plan.seq_len} tokens, {plan.dtype}, {plan.optimizer.name}"
     )
 
 
 def _table(plan: Plan) -> list[str]:
-    rows = [_HEADER, *(_row(stage) for stage in plan.stages)]
+    rows = [_HEADER, *(_row(plan, stage) for stage in plan.stages)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER) - 1)]
     starts = []
     for row in rows:
@@ -169,21 +169,31 @@ def _indented(text: str) -> list[str]:
     )
 
 
-def _row(stage: StagePlan) -> tuple[str, ...]:
+def _row(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
     predicted = stage.predicted
-    used_bytes, capacity_bytes = predicted.memory_bytes.total, predicted.capacity_bytes
     layers = layer_ranges(stage.layers)
     if stage.recompute:
         layers += f" ({len(stage.recompute)} recomputed)"
     return (
         str(stage.index),
         stage.device,
-        f"{memory_bar(used_bytes, capacity_bytes)} {_of(used_bytes, capacity_bytes)}",
+        *_of_device(plan, stage),
         format_seconds(predicted.forward_s),
         format_seconds(predicted.backward_s),
-        format_percent(predicted.busy_fraction),
         layers,
     )
+
+
+def _of_device(plan: Plan, stage: StagePlan) -> tuple[str, str]:
+    """Memory and busy share of a card, in the row of the first of its stages."""
+    together = plan.stages_of_device(plan.device_of_stage[stage.index])
+    if stage is not together[0]:
+        return f"with stage {together[0].index}", ""
+    used_bytes = sum(s.predicted.memory_bytes.total for s in together)
+    capacity_bytes = stage.predicted.capacity_bytes
+    busy = sum(s.predicted.busy_fraction for s in together)
+    bar = memory_bar(used_bytes, capacity_bytes)
+    return f"{bar} {_of(used_bytes, capacity_bytes)}", format_percent(busy)
 
 
 def _of(used_bytes: int, capacity_bytes: int) -> str:
@@ -197,15 +207,12 @@ def _of(used_bytes: int, capacity_bytes: int) -> str:
 
 def _result(plan: Plan) -> list[str]:
     predicted = plan.predicted
-    times = plan.schedule.num_microbatches * sum(
-        s.predicted.forward_s + s.predicted.backward_s for s in plan.stages
-    )
-    speedup = times / predicted.makespan_s if predicted.makespan_s else 1.0
+    busy = (1 - predicted.bubble_fraction) * plan.num_devices
     return [
         f"{format_seconds(predicted.step_s)} a step, "
         f"{format_count(predicted.tokens_per_s)} tokens/s, "
         f"bubble {format_percent(predicted.bubble_fraction)}, "
-        f"{speedup:.2f} of {plan.num_stages} cards busy"
+        f"{busy:.2f} of {plan.num_devices} cards busy"
     ]
 
 
@@ -227,6 +234,6 @@ def _proof(plan: Plan) -> str:
     if solver.status == "optimal":
         return f"optimal: no plan in the searched space has a shorter step; {effort}"
     return (
-        f"feasible: found before the time limit, at most {format_percent(solver.gap)} "
-        f"above the best possible ({format_seconds(solver.bound_s)}); {effort}"
+        f"feasible: no more than {format_percent(solver.gap)} above the best possible "
+        f"(bound {format_seconds(solver.bound_s)}); {effort}"
     )

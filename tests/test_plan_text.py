@@ -71,13 +71,13 @@ def test_a_plan_is_one_table_one_result_and_one_proof():
     assert describe_plan(PLAN).splitlines() == [
         "tiny on 2 cards: 1f1b, 8 microbatches of 1 x 512 tokens, bfloat16, adamw",
         "",
-        "stage  device     memory                                F        B    busy",
-        "    0  rtx3090:0  [#####-----]  12.0 of 24.0 GiB  10.0 ms  20.0 ms  50.0 %",
+        "stage  device     memory                            busy        F        B",
+        "    0  rtx3090:0  [#####-----]  12.0 of 24.0 GiB  50.0 %  10.0 ms  20.0 ms",
         "       embed, layers.0-1",
-        "    1  rtx3090:1  [##########]  23.5 of 24.0 GiB  10.0 ms  20.0 ms  50.0 %",
+        "    1  rtx3090:1  [##########]  23.5 of 24.0 GiB  50.0 %  10.0 ms  20.0 ms",
         "       layers.2, head (1 recomputed)",
         "",
-        "480 ms a step, 8.53 k tokens/s, bubble 25.0 %, 1.00 of 2 cards busy",
+        "480 ms a step, 8.53 k tokens/s, bubble 25.0 %, 1.50 of 2 cards busy",
         "beside it: even layers 1.25x the time, equal time does not fit",
         "optimal: no plan in the searched space has a shorter step; 3 simulated in "
         "250 ms",
@@ -108,11 +108,20 @@ def test_links_are_said_once_where_they_are_equal(links, text):
     assert (f"links: {text}" in describe_plan(plan).splitlines()) == bool(text)
 
 
+def test_stages_of_one_card_share_its_memory_and_busy_time():
+    row = ("0F0", "1F0", "1B0", "0B0")
+    schedule = dataclasses.replace(PLAN.schedule, actions=(row,))
+    lines = describe_plan(dataclasses.replace(PLAN, schedule=schedule)).splitlines()
+    assert lines[0].startswith("tiny on 1 card: ")
+    assert "35.5 of 24.0 GiB  100.0 %" in lines[3]
+    assert lines[5].startswith("    1  rtx3090:1  with stage 0 ")
+
+
 def test_short_layer_names_stand_in_the_row():
     short = dataclasses.replace(PLAN, stages=PLAN.stages[:1])
     header, row = describe_plan(short).splitlines()[2:4]
     assert header.split()[-1] == "layers"
-    assert row.endswith("50.0 %  embed, layers.0-1")
+    assert row.endswith("20.0 ms  embed, layers.0-1")
 
 
 def test_a_plan_found_in_time_tells_its_gap():
@@ -120,7 +129,7 @@ def test_a_plan_found_in_time_tells_its_gap():
         status="feasible", bound_s=0.456, gap=0.05, candidates=3, solve_s=30.0
     )
     last = describe_plan(dataclasses.replace(PLAN, solver=solver)).splitlines()[-1]
-    assert last.startswith("feasible: found before the time limit, at most 5.0 % above")
+    assert last.startswith("feasible: no more than 5.0 % above the best possible")
 
 
 def test_no_line_is_wider_than_100_columns():

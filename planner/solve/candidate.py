@@ -179,7 +179,8 @@ def bytes_of(
         output_bytes=setting.output_bytes(last),
         is_first=stage == 0,
         input_is_local=stage > 0 and not setting.crosses_before(stage),
-        output_is_local=not setting.crosses_after(stage),
+        output_is_local=stage < setting.num_stages - 1
+        and not setting.crosses_after(stage),
     )
 
 

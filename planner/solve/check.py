@@ -6,13 +6,12 @@ edited.
 """
 
 from planner.errors import ArtifactError
-from planner.memory import stage_memory, stage_parameters
-from planner.model_profile import ModelProfile
+from planner.memory import StageBytes, memory_shares, stage_bytes, stage_parameters
+from planner.model_profile import LayerProfile, ModelProfile
 from planner.optimizers import optimizer_spec
-from planner.plan import MemoryBreakdown, Plan
+from planner.plan import MemoryBreakdown, Plan, StagePlan
 from planner.plan_check import check_layers, check_schedule
 from planner.schedule.actions import Actions
-from planner.schedule.named import num_in_flight
 from planner.units import format_bytes
 
 
@@ -45,29 +44,53 @@ def expected_memory(
         actions: Of every device.
 
     Returns:
-        The items of every stage, with the overhead that the plan states.
+        The items of every stage at the fullest moment of its device, with the
+        overhead that the plan states.
     """
-    layers = profile.layers_at(plan.schedule.microbatch_size)
-    spec = optimizer_spec(plan.optimizer.name, plan.dtype)
-    memory = []
-    for stage in plan.stages:
-        own = layers[stage.first_layer : stage.last_layer + 1]
-        is_first, is_last = stage.index == 0, stage.index == plan.num_stages - 1
-        before = layers[stage.first_layer - 1]
-        memory.append(
-            stage_memory(
-                own,
-                recomputed=[layer.name in stage.recompute for layer in own],
-                num_in_flight=num_in_flight(actions, stage.index),
-                num_parameters=stage_parameters(own, profile.ties),
-                optimizer=spec,
-                num_microbatches=plan.schedule.num_microbatches,
-                input_bytes=0 if is_first else before.output_bytes,
-                output_bytes=0 if is_last else own[-1].output_bytes,
-                reserve_bytes=stage.predicted.memory_bytes.overhead,
+    memory = [MemoryBreakdown()] * plan.num_stages
+    for device, row in enumerate(actions):
+        stages = plan.stages_of_device(device)
+        own = {
+            stage.index: _stage_bytes(plan, profile, stage, parameters)
+            for stage, parameters in zip(
+                stages, _parameters(profile, stages), strict=True
             )
-        )
+        }
+        reserve_bytes = sum(s.predicted.memory_bytes.overhead for s in stages)
+        for index, share in memory_shares(row, own, reserve_bytes).items():
+            memory[index] = share
     return tuple(memory)
+
+
+def _parameters(profile: ModelProfile, stages: tuple[StagePlan, ...]) -> list[int]:
+    """Of each stage of a device, shared ones with the first that has them."""
+    counts: list[int] = []
+    held: list[LayerProfile] = []
+    for stage in stages:
+        held += profile.layers[stage.first_layer : stage.last_layer + 1]
+        counts.append(stage_parameters(held, profile.ties) - sum(counts))
+    return counts
+
+
+def _stage_bytes(
+    plan: Plan, profile: ModelProfile, stage: StagePlan, num_parameters: int
+) -> StageBytes:
+    layers = profile.layers_at(plan.schedule.microbatch_size)
+    own = layers[stage.first_layer : stage.last_layer + 1]
+    index, homes = stage.index, plan.device_of_stage
+    is_last = index == plan.num_stages - 1
+    return stage_bytes(
+        own,
+        recomputed=[layer.name in stage.recompute for layer in own],
+        num_parameters=num_parameters,
+        optimizer=optimizer_spec(plan.optimizer.name, plan.dtype),
+        num_microbatches=plan.schedule.num_microbatches,
+        input_bytes=layers[stage.first_layer - 1].output_bytes if index else 0,
+        output_bytes=0 if is_last else own[-1].output_bytes,
+        is_first=index == 0,
+        input_is_local=index > 0 and homes[index - 1] == homes[index],
+        output_is_local=not is_last and homes[index + 1] == homes[index],
+    )
 
 
 def _check_settings(plan: Plan, profile: ModelProfile) -> None:
@@ -100,11 +123,15 @@ def _check_cuts(plan: Plan, profile: ModelProfile) -> None:
 def _check_memory(plan: Plan, profile: ModelProfile, actions: Actions) -> None:
     """A plan without capacities (written by hand) is not held to them."""
     expected = expected_memory(plan, profile, actions)
-    for stage, memory in zip(plan.stages, expected, strict=True):
-        capacity_bytes = stage.predicted.capacity_bytes
-        if capacity_bytes and memory.total > capacity_bytes:
+    for device in range(plan.num_devices):
+        stages = plan.stages_of_device(device)
+        needed_bytes = sum(expected[stage.index].total for stage in stages)
+        capacity_bytes = stages[0].predicted.capacity_bytes
+        if capacity_bytes and needed_bytes > capacity_bytes:
+            numbers = " and ".join(str(stage.index) for stage in stages)
+            word, need = ("stage", "needs") if len(stages) == 1 else ("stages", "need")
             msg = (
-                f"stage {stage.index} needs {format_bytes(memory.total)} but "
-                f"{stage.device} has {format_bytes(capacity_bytes)}; solve again"
+                f"{word} {numbers} {need} {format_bytes(needed_bytes)} but "
+                f"{stages[0].device} has {format_bytes(capacity_bytes)}; solve again"
             )
             raise ArtifactError(msg)

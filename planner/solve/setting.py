@@ -297,11 +297,34 @@ def settings_of(
         for size in sizes
         for schedule in _schedules(wishes)
         for count in (range(1, most + 1) if wishes.layers_per_stage is None else [most])
-        if not schedule.problem(len(cluster), batch // size, count)
+        if not _problem(
+            schedule, profile.layers_at(size), len(cluster), batch // size, count
+        )
     )
     if not found:
-        raise WishError(_why_none(cluster, wishes, [batch // size for size in sizes]))
+        layers = profile.layers_at(sizes[0])
+        raise WishError(_why_none(layers, cluster, wishes, batch // sizes[0]))
     return found
+
+
+def _problem(
+    schedule: NamedSchedule,
+    layers: Sequence[LayerProfile],
+    num_devices: int,
+    num_microbatches: int,
+    stages_per_device: int,
+) -> str:
+    """Why a schedule is impossible, or its times unknown; empty if neither."""
+    silent = [
+        x for x in layers if x.backward_s and not x.input_grad_s + x.weight_grad_s
+    ]
+    if schedule.splits_backward and silent:
+        return (
+            f"schedule {schedule.name} splits the backward, and the profile does not "
+            f"say how long the parts take for '{silent[0].name}' (input_grad_s, "
+            "weight_grad_s); profile again, or take another --schedule"
+        )
+    return schedule.problem(num_devices, num_microbatches, stages_per_device)
 
 
 def _schedules(wishes: Wishes) -> tuple[NamedSchedule, ...]:
@@ -326,20 +349,23 @@ def _most_stages_per_device(
     return min(_MOST_STAGES_PER_DEVICE, num_possible // len(cluster))
 
 
-def _why_none(cluster: Cluster, wishes: Wishes, numbers: list[int]) -> str:
+def _why_none(
+    layers: Sequence[LayerProfile],
+    cluster: Cluster,
+    wishes: Wishes,
+    num_microbatches: int,
+) -> str:
     """Why a schedule that a user named cannot be had."""
+    schedule = named_schedule(wishes.schedule)
+    count = schedule.min_stages_per_device
     if wishes.layers_per_stage is not None:
         count = len(wishes.layers_per_stage) // len(cluster)
-        return named_schedule(wishes.schedule).problem(len(cluster), numbers[0], count)
-    schedule = named_schedule(wishes.schedule)
-    fewest = schedule.min_stages_per_device
-    if because := schedule.problem(len(cluster), numbers[0], fewest):
+    if because := _problem(schedule, layers, len(cluster), num_microbatches, count):
         return because
-    needed = fewest * len(cluster)
+    needed = count * len(cluster)
     return (
-        f"--schedule {schedule.name} needs {fewest} stages on each of "
-        f"{len(cluster)} cards, {needed} in all, more than the layers of this model "
-        "or its cuts allow; take --schedule 1f1b"
+        f"schedule {schedule.name} has {count} stages on each of {len(cluster)} cards, "
+        f"{needed} in all, more than this model can be cut into; take --schedule 1f1b"
     )
 
 

@@ -39,7 +39,7 @@ def test_columns_have_the_times_of_the_stages_they_stand_for():
     (setting,) = settings_of(profile, joined_by(SLOW, QUICK), wishes)
     columns = ColumnTables(setting).without_choice(full=False)
     sends_s = {
-        stage: (set(columns.send_backward_s[own]), set(columns.send_forward_s[own]))
+        stage: (set(columns.times_s[5, own]), set(columns.times_s[4, own]))
         for stage in range(3)
         for own in [columns.stage == stage]
     }
