@@ -98,15 +98,17 @@ def peak_states(row: Sequence[Action]) -> PeakStates:
     offset = {stage: _NUM_TERMS * place for place, stage in enumerate(stages)}
     now = [0] * (_NUM_TERMS * len(stages))
     fullest: dict[int, list[tuple[int, ...]]] = {}
+    seen: set[tuple[int, ...]] = set()
     for action in row:
         base = offset[action.stage]
         running = base + 3 + KINDS.index(action.kind)
         now[running] = 1
         rivals = fullest.setdefault(running, [])
-        if not any(_covers(rival, now) for rival in rivals):
-            state = tuple(now)
+        state = tuple(now)
+        if state not in seen and not any(_covers(rival, state) for rival in rivals):
             rivals[:] = [rival for rival in rivals if not _covers(state, rival)]
             rivals.append(state)
+        seen.add(state)
         now[running] = 0
         kept, held = _CHANGES[action.kind]
         now[base] += kept
