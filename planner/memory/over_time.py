@@ -7,9 +7,9 @@ microbatches that each has in flight,
                                        + (I done, W not) * held of s
     during an action      the same at its start + how far it rises
 
-Hence the peak is that of this very order. The items of the plan tell the same
-level: `activations` is the higher of the two levels before and after an action,
-`workspace` what the action needs on top.
+and what its stages hand over to each other, see `device_bytes`. Hence the peak is
+that of this very order. The items of a plan tell the same level: `activations` is
+the higher of the levels before and after an action, `workspace` what comes on top.
 
 Known limitations: the end of the step (exchange of gradients, optimizer) is taken
 to need no more than the actions before it.
@@ -18,12 +18,11 @@ to need no more than the actions before it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.memory.device_bytes import action_bytes, static_memory
 from planner.memory.stage_bytes import StageBytes
 from planner.plan import MemoryBreakdown
 from planner.schedule.actions import Action
-from planner.schedule.validate import KINDS
-
-_KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
+from planner.schedule.named import num_microbatches_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +117,16 @@ def device_memory(
     Returns:
         Its memory while each action runs and after it.
     """
-    static = _static(stages, reserve_bytes)
-    growth = {stage: own.growth_bytes for stage, own in stages.items()}
-    rise = {stage: own.rise_bytes for stage, own in stages.items()}
+    static = static_memory(stages, num_microbatches_of((tuple(row),)), reserve_bytes)
+    effects = action_bytes(stages)
     activations, workspace, after = [], [], []
     level = 0
     for action in row:
-        code = _KIND_CODE[action.kind]
-        before = level
-        level += growth[action.stage][code]
-        activations.append(max(before, level))
-        workspace.append(before + rise[action.stage][code] - max(before, level))
+        growth, rise = effects[action.stage, action.kind]
+        resting = max(level, level + growth)
+        activations.append(resting)
+        workspace.append(level + rise - resting)
+        level += growth
         after.append(static.total + level)
     return MemoryOverTime(
         actions=tuple(row),
@@ -152,27 +150,12 @@ def peak_bytes(
     Returns:
         The total of `device_memory(...).peak` [bytes].
     """
-    effect = {
-        (stage, kind): (own.growth_bytes[code], own.rise_bytes[code])
-        for stage, own in stages.items()
-        for code, kind in enumerate(KINDS)
-    }
+    effects = action_bytes(stages)
     level = highest = 0
     for action in row:
-        growth, rise = effect[action.stage, action.kind]
+        growth, rise = effects[action.stage, action.kind]
         if level + rise > highest:
             highest = level + rise
         level += growth
-    return highest + reserve_bytes + sum(own.static_bytes for own in stages.values())
-
-
-def _static(stages: Mapping[int, StageBytes], reserve_bytes: int) -> MemoryBreakdown:
-    own = stages.values()
-    items = {
-        "weights": sum(stage.weights_bytes for stage in own),
-        "gradients": sum(stage.gradients_bytes for stage in own),
-        "optimizer": sum(stage.optimizer_bytes for stage in own),
-        "communication": sum(stage.communication_bytes for stage in own),
-        "overhead": reserve_bytes,
-    }
-    return MemoryBreakdown(**items, total=sum(items.values()))
+    num_microbatches = num_microbatches_of((tuple(row),))
+    return static_memory(stages, num_microbatches, reserve_bytes).total + highest

@@ -7,20 +7,30 @@ anything than another one is never fuller. What is left is a handful of states f
 a row of hundreds of actions, found once for an order; a cut is then judged by a few
 products. Under 1F1B with 4 microbatches in flight:
 
-    kept  held  F  B  I  W
-      3     0   1  0  0  0
-      4     0   0  1  0  0
+    kept  held  back  F  B  I  W
+      3     0     0   1  0  0  0
+      4     0     0   0  1  0  0
+
+`back` counts the gradients that a next stage on the same device has handed back.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 
+from planner.memory.device_bytes import (
+    action_bytes,
+    handed_on_bytes,
+    static_memory,
+)
 from planner.memory.stage_bytes import StageBytes
 from planner.schedule.actions import Action
+from planner.schedule.named import num_microbatches_of
 from planner.schedule.validate import KINDS
 
-_NUM_TERMS = 2 + len(KINDS)
+# What is kept and held more after an action.
+_CHANGES = {"F": (1, 0), "B": (-1, 0), "I": (-1, 1), "W": (0, -1)}
+_NUM_TERMS = 3 + len(KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +41,12 @@ class PeakStates:
         stages: The stages of the device, ascending.
         states: Each state as factors of the `terms`; none has no more of anything
             than another.
+        num_microbatches: Of one step.
     """
 
     stages: tuple[int, ...]
     states: tuple[tuple[int, ...], ...]
+    num_microbatches: int
 
     def terms(self, stages: Mapping[int, StageBytes]) -> tuple[int, ...]:
         """What a state's factors are multiplied with.
@@ -43,17 +55,16 @@ class PeakStates:
             stages: Memory of the device's stages by stage number.
 
         Returns:
-            Per stage, ascending: kept, held, and the rise of F, B, I and W [bytes].
+            Per stage, ascending: kept, held, handed back, and the rise of F, B, I
+            and W [bytes].
         """
-        return tuple(
-            value
-            for stage in self.stages
-            for value in (
-                stages[stage].kept_bytes,
-                stages[stage].held_bytes,
-                *stages[stage].rise_bytes,
-            )
-        )
+        effects = action_bytes(stages)
+        terms: list[int] = []
+        for stage in self.stages:
+            back = handed_on_bytes(stages, stage)
+            terms += [stages[stage].kept_bytes + back, stages[stage].held_bytes, back]
+            terms += [effects[stage, kind][1] for kind in KINDS]
+        return tuple(terms)
 
     def peak_bytes(
         self, stages: Mapping[int, StageBytes], reserve_bytes: int = 0
@@ -70,8 +81,8 @@ class PeakStates:
         terms = self.terms(stages)
         levels = (sum(map(mul, state, terms)) for state in self.states)
         highest = max(levels, default=0)
-        static = sum(stages[stage].static_bytes for stage in self.stages)
-        return static + reserve_bytes + highest
+        static = static_memory(stages, self.num_microbatches, reserve_bytes)
+        return static.total + highest
 
 
 def peak_states(row: Sequence[Action]) -> PeakStates:
@@ -87,23 +98,30 @@ def peak_states(row: Sequence[Action]) -> PeakStates:
     offset = {stage: _NUM_TERMS * place for place, stage in enumerate(stages)}
     now = [0] * (_NUM_TERMS * len(stages))
     fullest: dict[int, list[tuple[int, ...]]] = {}
+    seen: set[tuple[int, ...]] = set()
     for action in row:
         base = offset[action.stage]
-        running = base + 2 + KINDS.index(action.kind)
+        running = base + 3 + KINDS.index(action.kind)
         now[running] = 1
         rivals = fullest.setdefault(running, [])
-        if not any(_covers(rival, now) for rival in rivals):
-            state = tuple(now)
+        state = tuple(now)
+        if state not in seen and not any(_covers(rival, state) for rival in rivals):
             rivals[:] = [rival for rival in rivals if not _covers(state, rival)]
             rivals.append(state)
+        seen.add(state)
         now[running] = 0
-        kept, held = {"F": (1, 0), "B": (-1, 0), "I": (-1, 1), "W": (0, -1)}[
-            action.kind
-        ]
+        kept, held = _CHANGES[action.kind]
         now[base] += kept
         now[base + 1] += held
-    states = (state for rivals in fullest.values() for state in rivals)
-    return PeakStates(stages=tuple(stages), states=tuple(states))
+        if action.kind in "BI":
+            now[base + 2] -= 1 if action.stage + 1 in offset else 0
+            if action.stage - 1 in offset:
+                now[offset[action.stage - 1] + 2] += 1
+    return PeakStates(
+        stages=tuple(stages),
+        states=tuple(state for rivals in fullest.values() for state in rivals),
+        num_microbatches=num_microbatches_of((tuple(row),)),
+    )
 
 
 def _covers(state: Sequence[int], other: Sequence[int]) -> bool:

@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.memory.at_peak import kept_bytes
-from planner.memory.boundary import communication_bytes
 from planner.model_profile import LayerProfile
 from planner.optimizers import OptimizerSpec
 
@@ -40,7 +39,8 @@ class StageBytes:
         weights_bytes: Parameters in the training dtype [bytes].
         gradients_bytes: Gradients of the parameters [bytes].
         optimizer_bytes: States of the optimizer and master weights [bytes].
-        communication_bytes: Buffers at its boundaries [bytes].
+        input_bytes: Taken for one microbatch; 0 on the first stage [bytes].
+        output_bytes: Made for one microbatch; 0 on the last stage [bytes].
         kept_bytes: What one microbatch leaves from F to B or I [bytes].
         held_bytes: What one microbatch leaves from I to W [bytes].
         forward_peak_bytes: Highest level during F above that at its start [bytes].
@@ -52,43 +52,14 @@ class StageBytes:
     weights_bytes: int = 0
     gradients_bytes: int = 0
     optimizer_bytes: int = 0
-    communication_bytes: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
     kept_bytes: int = 0
     held_bytes: int = 0
     forward_peak_bytes: int = 0
     backward_peak_bytes: int = 0
     input_grad_peak_bytes: int = 0
     weight_grad_peak_bytes: int = 0
-
-    @property
-    def static_bytes(self) -> int:
-        """What is there all the time [bytes]."""
-        return (
-            self.weights_bytes
-            + self.gradients_bytes
-            + self.optimizer_bytes
-            + self.communication_bytes
-        )
-
-    @property
-    def growth_bytes(self) -> tuple[int, int, int, int]:
-        """By how much the level is higher after F, B, I and W [bytes]."""
-        kept, held = self.kept_bytes, self.held_bytes
-        return kept, -kept, held - kept, -held
-
-    @property
-    def rise_bytes(self) -> tuple[int, int, int, int]:
-        """How far F, B, I and W go above the level at their start, at least 0 [bytes].
-
-        No less than what they leave behind.
-        """
-        kept, held = self.kept_bytes, self.held_bytes
-        return (
-            max(self.forward_peak_bytes, kept),
-            max(self.backward_peak_bytes, 0),
-            max(self.input_grad_peak_bytes, held - kept, 0),
-            max(self.weight_grad_peak_bytes, 0),
-        )
 
 
 def stage_bytes(
@@ -97,12 +68,9 @@ def stage_bytes(
     recomputed: Sequence[bool],
     num_parameters: int,
     optimizer: OptimizerSpec,
-    num_microbatches: int,
     input_bytes: int,
     output_bytes: int,
-    is_first: bool = False,
-    input_is_local: bool = False,
-    output_is_local: bool = False,
+    is_first: bool,
 ) -> StageBytes:
     """Walk one microbatch through a stage.
 
@@ -111,12 +79,9 @@ def stage_bytes(
         recomputed: One flag a layer.
         num_parameters: Of the stage, see `stage_parameters`.
         optimizer: What it holds per parameter.
-        num_microbatches: Of one step.
         input_bytes: Taken for one microbatch; 0 on the first stage [bytes].
         output_bytes: Made for one microbatch; 0 on the last stage [bytes].
         is_first: Whether it begins with the first layer of the model.
-        input_is_local: Whether the stage before is on the same device.
-        output_is_local: Whether the stage after is on the same device.
 
     Returns:
         Its memory.
@@ -128,13 +93,8 @@ def stage_bytes(
         weights_bytes=num_parameters * optimizer.weight_bytes,
         gradients_bytes=num_parameters * optimizer.gradient_bytes,
         optimizer_bytes=num_parameters * optimizer.state_bytes,
-        communication_bytes=communication_bytes(
-            num_microbatches=num_microbatches,
-            input_bytes=input_bytes,
-            output_bytes=output_bytes,
-            input_is_local=input_is_local,
-            output_is_local=output_is_local,
-        ),
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
         kept_bytes=kept,
         held_bytes=kept if is_first else held,
         forward_peak_bytes=_forward_peak(layers, recomputed),

@@ -1,14 +1,22 @@
 """The simulator against pictures and closed forms."""
 
-import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_orders import orders_with_times, ways_to_transfer
 
 from planner.schedule.actions import parse_actions
 from planner.schedule.named import schedule_actions
-from planner.simulate import StageTimes, simulate, timeline_rows
+from planner.simulate import (
+    StageTimes,
+    Transfers,
+    simulate,
+    simulate_wired,
+    timeline_rows,
+    wire,
+)
 
 
 def stage_times(forward_s, backward_s, send_s=0.0):
@@ -101,19 +109,6 @@ def test_1f1b_is_never_below_the_textbook_bounds(times, num_microbatches, send_s
         assert timeline.makespan_s >= round_trip_s + steady_s - 1e-9
 
 
-def test_the_critical_path_is_as_long_as_the_makespan():
-    actions = schedule_actions("1f1b", 3, 4)
-    times = stage_times([1.0, 3.0, 2.0], [2.0, 5.0, 4.0])
-    timeline = simulate(actions, times)
-    length_s = sum(
-        times[a.stage].forward_s if a.kind == "F" else times[a.stage].backward_s
-        for a in timeline.critical_path
-    )
-    assert length_s == timeline.makespan_s
-    assert str(timeline.critical_path[0]) == "0F0"
-    assert str(timeline.critical_path[-1]) == "0B3"
-
-
 def test_stages_on_one_device_hand_over_without_a_transfer():
     actions = parse_actions((("0F0", "2F0", "2B0", "0B0"), ("1F0", "1B0")))
     together = parse_actions((("0F0", "1F0", "2F0", "2B0", "1B0", "0B0"),))
@@ -144,24 +139,119 @@ def test_a_deadlock_is_an_error():
         simulate(actions, stage_times([1.0, 1.0], [1.0, 1.0]))
 
 
-def test_no_time_has_no_bubble():
-    timeline = simulate(schedule_actions("1f1b", 2, 2), stage_times([0, 0], [0, 0]))
-    assert (timeline.makespan_s, timeline.bubble_fraction) == (0.0, 0.0)
-    assert timeline.busy_fraction == (0.0, 0.0)
+# --- transfers that hold somebody up ------------------------------------------
 
 
-def test_spans_tell_when_each_action_runs():
-    timeline = simulate(schedule_actions("1f1b", 1, 1), stage_times([1.0], [2.0]))
-    told = [(s.device, str(s.action), s.start_s, s.end_s) for s in timeline.spans]
-    assert told == [(0, "0F0", 0.0, 1.0), (0, "0B0", 1.0, 3.0)]
+def drawn(transfers, name="1f1b", count=2, num_microbatches=2, send_s=1.0):
+    actions = schedule_actions(name, count, num_microbatches)
+    times = stage_times([1.0] * count, [2.0] * count, send_s=send_s)
+    return timeline_rows(simulate(actions, times, transfers), cell_s=1.0)
 
 
-def test_sixteen_stages_and_64_microbatches_take_milliseconds():
-    actions = schedule_actions("1f1b", 16, 64)
-    times = stage_times([1.0] * 16, [2.0] * 16, send_s=0.1)
-    taken_s = []
-    for _ in range(5):
-        started = time.perf_counter()
-        simulate(actions, times)
-        taken_s.append(time.perf_counter() - started)
-    assert min(taken_s) < 0.05
+def test_a_transfer_that_overlaps_delays_only_who_waits_for_it():
+    assert drawn(Transfers()) == [
+        "F0 F1 .. .. .. .. B0 B0 .. B1 B1",
+        ".. .. F0 B0 B0 F1 B1 B1 .. .. ..",
+    ]
+
+
+def test_a_sender_may_be_kept_busy():
+    assert drawn(Transfers(occupy="sender")) == [
+        "F0 .. F1 .. .. .. B0 B0 .. .. B1 B1",
+        ".. .. F0 B0 B0 .. F1 B1 B1 .. .. ..",
+    ]
+
+
+def test_a_receiver_may_be_kept_busy_too():
+    # F1 was received while B0 was at work: it costs its time before F1.
+    assert drawn(Transfers(occupy="both")) == [
+        "F0 .. F1 .. .. .. B0 B0 .. .. .. B1 B1",
+        ".. .. F0 B0 B0 .. .. F1 B1 B1 .. .. ..",
+    ]
+
+
+def test_on_a_queued_link_transfers_wait_for_each_other():
+    # The second output is made while the first is on its way until 4.
+    assert drawn(Transfers(queued=True), "gpipe", send_s=3.0) == [
+        "F0 F1 .. .. .. .. .. .. .. .. .. .. .. B0 B0 .. B1 B1",
+        ".. .. .. .. F0 .. .. F1 B0 B0 B1 B1 .. .. .. .. .. ..",
+    ]
+
+
+# --- whatever the order and the times -----------------------------------------
+
+
+def scaled(times, factor):
+    return StageTimes(**{k: factor * getattr(times, k) for k in StageTimes.__slots__})
+
+
+@given(case=orders_with_times(), transfers=ways_to_transfer, factor=st.floats(0.1, 10))
+def test_the_makespan_scales_with_all_times(case, transfers, factor):
+    actions, times = case
+    slow = [scaled(time, factor) for time in times]
+    once, more = (simulate(actions, t, transfers).makespan_s for t in (times, slow))
+    assert more == pytest.approx(factor * once, abs=1e-9)
+
+
+@given(
+    case=orders_with_times(),
+    transfers=ways_to_transfer,
+    which=st.tuples(st.integers(0), st.sampled_from(list(StageTimes.__slots__))),
+    extra_s=st.floats(0, 10),
+)
+def test_what_takes_longer_never_makes_a_step_shorter(case, transfers, which, extra_s):
+    actions, times = case
+    stage, name = which[0] % len(times), which[1]
+    slower = list(times)
+    slower[stage] = replace(
+        times[stage], **{name: getattr(times[stage], name) + extra_s}
+    )
+    before, after = (
+        simulate(actions, t, transfers).makespan_s for t in (times, slower)
+    )
+    assert after >= before - 1e-9
+
+
+@given(case=orders_with_times(), transfers=ways_to_transfer)
+def test_holding_somebody_up_never_makes_a_step_shorter(case, transfers):
+    actions, times = case
+    held_up_s = simulate(actions, times, transfers).makespan_s
+    assert held_up_s >= simulate(actions, times).makespan_s - 1e-9
+
+
+@given(case=orders_with_times(), transfers=ways_to_transfer)
+def test_an_action_starts_when_its_device_is_free_and_its_input_is_there(
+    case, transfers
+):
+    actions, times = case
+    timeline = simulate(actions, times, transfers)
+    assert tuple(len(row) for row in timeline.starts_s) == tuple(map(len, actions))
+    made = {
+        (s.action.stage, s.action.kind == "F", s.action.microbatch): s
+        for s in timeline.spans
+        if s.action.kind != "W"
+    }
+    free_s = [0.0] * len(actions)
+    for span in timeline.spans:
+        earliest_s, action = free_s[span.device], span.action
+        free_s[span.device] = span.end_s
+        is_forward = action.kind == "F"
+        sender = action.stage + (-1 if is_forward else 1)
+        maker = made.get((sender, is_forward, action.microbatch))
+        if action.kind != "W" and maker is not None:
+            way = times[sender]
+            send_s = way.send_forward_s if is_forward else way.send_backward_s
+            send_s *= maker.device != span.device
+            earliest_s = max(earliest_s, maker.end_s + send_s)
+        assert span.start_s >= earliest_s - 1e-9
+        if transfers == Transfers():
+            assert span.start_s == pytest.approx(earliest_s)
+
+
+@given(first=orders_with_times())
+def test_an_order_that_is_wired_once_may_be_clocked_with_any_times(first):
+    actions, times = first
+    wiring = wire(actions)
+    doubled = [scaled(t, 2.0) for t in times]
+    for some in (times, doubled, times):
+        assert simulate_wired(wiring, some) == simulate(actions, some)

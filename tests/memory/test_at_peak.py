@@ -1,11 +1,6 @@
 """Memory of a stage against the walk done by hand."""
 
-from planner.memory import (
-    activation_level,
-    communication_bytes,
-    stage_memory,
-    stage_parameters,
-)
+from planner.memory import activation_level, stage_memory
 from planner.model_profile import LayerProfile
 from planner.optimizers import optimizer_spec
 
@@ -63,31 +58,3 @@ def test_every_item_of_a_stage():
         "overhead": 99,
     }
     assert memory.total == sum(memory.items().values())
-
-
-def test_buffers_are_held_for_every_microbatch_both_ways():
-    assert communication_bytes(num_microbatches=8, input_bytes=5, output_bytes=3) == (
-        8 * (5 + 5) + 8 * (3 + 3)
-    )
-
-
-def tied(name, num_tied=0):
-    return LayerProfile(name=name, num_parameters=100, num_tied_parameters=num_tied)
-
-
-def test_a_tie_within_a_stage_is_counted_once():
-    ties = [("embedding", "head")]
-    both = (tied("embedding"), BLOCK, tied("head", num_tied=60))
-    assert stage_parameters(both, ties) == 100 + 1000 + 100 - 60
-    assert stage_parameters(both[1:], ties) == 1000 + 100
-
-
-def test_a_tie_of_unsaid_size_is_the_smaller_layer():
-    head = LayerProfile(name="head", num_parameters=130)
-    assert stage_parameters((tied("embedding"), head), [("head", "embedding")]) == 130
-
-
-def test_three_layers_that_share_are_counted_once():
-    layers = (tied("a"), tied("b", 100), tied("c", 100))
-    ties = [("a", "b"), ("a", "c"), ("b", "c")]
-    assert stage_parameters(layers, ties) == 100
