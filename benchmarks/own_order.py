@@ -402,7 +402,9 @@ def main() -> None:
             f"{own.bound_s * 1e3:9.1f}   {time.perf_counter() - started:.0f} s",
             flush=True,
         )
-    means = [math.prod(column) ** (1 / len(gains)) for column in zip(*gains, strict=True)]
+    means = [
+        math.prod(column) ** (1 / len(gains)) for column in zip(*gains, strict=True)
+    ]
     print(
         f"geometric mean: same cut {means[0] - 1:+.1%}, own cut {means[1] - 1:+.1%}; "
         f"the bound of the own cuts allows {means[2] - 1:+.1%}"

@@ -14,7 +14,7 @@ With one stage a device, equal times and free links this is the textbook's fill:
 exact for ZB-H1 with room for it, a few percent low where stages share a device.
 """
 
-from planner.solve.order.problem import B, F, I, OrderProblem, W
+from planner.solve.order.problem import B, F, OrderProblem, W
 
 
 def bound_s(problem: OrderProblem) -> float:

@@ -71,7 +71,9 @@ def clock(
     makers: list[list[tuple[int, int] | None]] = [[] for _ in rows]
     awaited = [-1] * len(rows)
     # How long each device may still wait.
-    patience_s = [limit_s * (1 + 1e-9) - sum(map(duration_s.__getitem__, row)) for row in rows]
+    patience_s = [
+        limit_s * (1 + 1e-9) - sum(map(duration_s.__getitem__, row)) for row in rows
+    ]
     ready = list(range(len(rows)))
     while ready:
         device = ready.pop()

@@ -80,17 +80,15 @@ class _Run:
         self.arrivals: list[list[float]] = [[] for _ in range(4 * count)]
         self.arrivals[F] = always
         self.arrivals[4 * count - 4 + B] = always
-        self.whole = [
-            sum(problem.kept_bytes[s] for s in own) for own in problem.stages
-        ]
+        self.whole = [sum(problem.kept_bytes[s] for s in own) for own in problem.stages]
         self.room = [room * (1 + 1e-12) for room in problem.room_bytes]
         self.ways_s = ways_s(problem)
         self.turn_s = turn_s(problem)
+        self.age_s = rule.age * self.turn_s
         self.limits = self._limits()
-        splits = range(count)
         self.splittable = [
             problem.may_split(s) and (s > 0 or problem.splitting_s(s) < 0)
-            for s in splits
+            for s in range(count)
         ]
 
     def _limits(self) -> list[float]:
@@ -105,48 +103,50 @@ class _Run:
 
     def choose(self, device: int) -> tuple[float, int]:
         """What a device does next as far as it knows, and when it starts."""
-        now_s = self.free_s[device]
+        now_s, done = self.free_s[device], self.done
         options, blocked = [], False
         for stage in self.problem.stages[device]:
-            for code in self._next_codes(stage):
-                if code & 3 == F and not self._has_room(device, stage):
+            forward, backward = 4 * stage + F, 4 * stage + B
+            forwards, backwards = done[forward], done[backward]
+            in_flight = forwards - backwards
+            arrived = self.arrivals[forward]
+            if forwards < len(arrived) and in_flight < self.limits[stage]:
+                if self._has_room(device, stage):
+                    options.append(self._option(forward, now_s, arrived[forwards]))
+                else:
                     blocked = True
-                    continue
-                kind_code = code if code & 3 == F else 4 * stage + B
-                number = self.done[kind_code]
-                ready_s = self.arrivals[kind_code][number]
-                start_s = ready_s if ready_s > now_s else now_s
-                behind = self.problem.num_microbatches - number
-                key = self.ways_s[code] + behind * self.rule.age * self.turn_s
-                options.append((-key, start_s, code))
+            arrived = self.arrivals[backward]
+            if in_flight and backwards < len(arrived):
+                code = self._backward_code(stage, backwards)
+                options.append(self._option(code, now_s, arrived[backwards]))
         weight = self._next_weight(device)
         if weight >= 0:
             needed = blocked or self.rule.eager
-            key = self.ways_s[weight] if not needed else self._before_forward(options)
-            options.append((-key, now_s, weight))
-        if not options:
-            return _NOTHING
+            key = self._before_forward(options) if needed else -self.ways_s[weight]
+            options.append((key, now_s, weight))
+        if len(options) > 1:
+            return self._preferred(options)
+        return options[0][1:] if options else _NOTHING
+
+    def _option(
+        self, code: int, now_s: float, ready_s: float
+    ) -> tuple[float, float, int]:
+        """Smaller sorts first: how long the way to the end is, when it starts, what."""
+        number = self.done[code if code & 3 == F else (code | 3) - W + B]
+        behind_s = (self.problem.num_microbatches - number) * self.age_s
+        return -(self.ways_s[code] + behind_s), max(ready_s, now_s), code
+
+    def _preferred(self, options: list[tuple[float, float, int]]) -> tuple[float, int]:
         options.sort()
         first_s = min(start_s for _, start_s, _ in options)
-        instead = next(code for _, start_s, code in options if start_s <= first_s)
-        wait_s = self.rule.patience * self.problem.duration_s[instead]
+        wait_s = 0.0
+        if self.rule.patience:
+            instead = next(code for _, start_s, code in options if start_s <= first_s)
+            wait_s = self.rule.patience * self.problem.duration_s[instead]
         for _, start_s, code in options:
             if start_s <= first_s + wait_s:
                 return start_s, code
         return _NOTHING
-
-    def _next_codes(self, stage: int) -> list[int]:
-        """F, and B or I, if what they need has been sent."""
-        codes, done = [], self.done
-        forward, backward = 4 * stage + F, 4 * stage + B
-        in_flight = done[forward] - done[backward]
-        if done[forward] < len(self.arrivals[forward]) and in_flight < max(
-            self.limits[stage], 1
-        ):
-            codes.append(forward)
-        if in_flight and done[backward] < len(self.arrivals[backward]):
-            codes.append(self._backward_code(stage, done[backward]))
-        return codes
 
     def _backward_code(self, stage: int, number: int) -> int:
         rule, problem = self.rule, self.problem
@@ -167,34 +167,39 @@ class _Run:
             return False
         if self.level[device] + own + self.whole[device] <= room:
             return True
-        stages, done = self.problem.stages[device], self.done
-        forwards = {s: done[4 * s + F] + (s == stage) for s in stages}
-        backwards = {s: done[4 * s + B] for s in stages}
+        done, count = self.done, self.problem.num_microbatches
+        counts = [
+            (kept[s], done[4 * s + F] + (s == stage), done[4 * s + B])
+            for s in self.problem.stages[device]
+        ]
         # One after the other, oldest first: what it and those behind it hold, and
         # what it still needs. Both change only where a stage has done no more F.
-        for number in {min(backwards.values()), *forwards.values()}:
-            needed = sum(
-                kept[s] * max(forwards[s] - max(number, backwards[s]), 0)
-                + kept[s] * (forwards[s] <= number < self.problem.num_microbatches)
-                for s in stages
-            )
+        oldest = min(backwards for _, _, backwards in counts)
+        for number in (oldest, *(forwards for _, forwards, _ in counts)):
+            needed = 0.0
+            for size, forwards, backwards in counts:
+                if forwards > number:
+                    needed += size * (forwards - max(number, backwards))
+                elif number < count:
+                    needed += size
             if needed > room:
                 return False
         return True
 
     def _next_weight(self, device: int) -> int:
         """The W with the most behind it, or -1."""
-        waiting = [
-            (self.done[4 * s + I] - self.done[4 * s + W], 4 * s + W)
-            for s in self.problem.stages[device]
-        ]
-        most, code = max(waiting)
-        return code if most > 0 else -1
+        most, code = 0, -1
+        for stage in self.problem.stages[device]:
+            weight = 4 * stage + W
+            waiting = self.done[4 * stage + I] - self.done[weight]
+            if waiting >= most > 0 or waiting > 0 == most:
+                most, code = waiting, weight
+        return code
 
     def _before_forward(self, options: list[tuple[float, float, int]]) -> float:
-        """A key above every F and below every B and I."""
-        keys = [-key for key, _, code in options if code & 3 == F]
-        return max(keys, default=0.0) + 1e-9
+        """A place before every F and behind every B and I that comes before it."""
+        keys = [key for key, _, code in options if code & 3 == F]
+        return min(keys, default=0.0) - 1e-9
 
     def commit(self, device: int, start_s: float, code: int) -> list[int]:
         """Do an action; tell whose choice it may change."""

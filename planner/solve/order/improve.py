@@ -7,6 +7,7 @@ same answer on every machine.
 """
 
 import random
+from collections.abc import Iterator
 
 from planner.solve.order.clock import Clocked, clock
 from planner.solve.order.moves import Change, apply, blocks_of, changes_of
@@ -39,17 +40,17 @@ def improve(
     rng = random.Random(seed)
     now, clocked = rows, clock(problem, rows)
     best, best_s = now, clocked.makespan_s
-    changes = _shuffled_changes(problem, now, clocked, rng)
+    changes = _changes(problem, now, clocked, rng)
     count = 0
     while count < num_evaluations and best_s > bound_s * (1 + 1e-9):
-        if not changes:
+        change = next(changes, None)
+        if change is None:
             if now is best:
                 break
             # Nothing near: start again from the best.
             now, clocked = best, clock(problem, best)
-            changes = _shuffled_changes(problem, now, clocked, rng)
+            changes = _changes(problem, now, clocked, rng)
             continue
-        change = changes.pop()
         device = change.device
         row = apply(now[device], change)
         if row == now[device] or not fits(problem, device, row):
@@ -61,20 +62,19 @@ def improve(
         tried = clock(problem, changed, limit_s=limit_s)
         if tried.makespan_s <= limit_s:
             now, clocked = changed, tried
-            changes = _shuffled_changes(problem, now, clocked, rng)
+            changes = _changes(problem, now, clocked, rng)
             if tried.makespan_s < best_s:
                 best, best_s = now, tried.makespan_s
     return best, best_s
 
 
-def _shuffled_changes(
+def _changes(
     problem: OrderProblem, rows: Rows, clocked: Clocked, rng: random.Random
-) -> list[Change]:
-    found = {
-        change
-        for block in blocks_of(clocked)
-        for change in changes_of(problem, rows[block.device], block, clocked)
-    }
-    changes = sorted(found)
-    rng.shuffle(changes)
-    return changes
+) -> Iterator[Change]:
+    """Every small change, block by block, in a random order."""
+    blocks = blocks_of(clocked)
+    rng.shuffle(blocks)
+    for block in blocks:
+        changes = list(changes_of(problem, rows[block.device], block, clocked))
+        rng.shuffle(changes)
+        yield from changes

@@ -36,7 +36,7 @@ _INF = float("inf")
 # How many of the best orders are made better.
 _NUM_IMPROVED = 3
 # How many rules are tried, unless one meets the bound.
-_NUM_RULES = 100
+_NUM_RULES = 60
 
 
 def planned_actions(
@@ -83,9 +83,7 @@ def planned_actions(
     given = [_given_rows(problem, actions) for actions in starts]
     rows = best_rows(problem, [g for g in given if g], num_evaluations=num_evaluations)
     actions = actions_of(rows)
-    validate_actions(
-        actions, num_stages=len(times), num_microbatches=num_microbatches
-    )
+    validate_actions(actions, num_stages=len(times), num_microbatches=num_microbatches)
     return actions
 
 
@@ -133,8 +131,11 @@ def first_rules(problem: OrderProblem) -> list[Rule]:
     """
     count, devices = problem.num_microbatches, problem.num_devices
     splits = [(0, 0)]
-    if any(problem.may_split(s) for s in range(problem.num_stages)):
-        splits = list(dict.fromkeys([(count, 0), (0, 0), (devices, devices)]))
+    splittable = [s for s in range(problem.num_stages) if problem.may_split(s)]
+    if splittable:
+        splits.append((count, 0))
+    if any(problem.splitting_s(s) > 0 for s in splittable):
+        splits.append((devices, devices))
     return [
         Rule(
             age=age,
@@ -178,20 +179,20 @@ def _near(problem: OrderProblem, rule: Rule) -> list[Rule]:
     count = problem.num_microbatches
     slack = min(rule.slack, 2.0 * problem.num_devices)
     last = min(rule.split_last or 1, count)
-    steps: list[dict[str, float]] = [
-        {"age": rule.age * 0.7},
-        {"age": rule.age * 1.4},
-        {"patience": rule.patience + 0.25},
-        {"patience": max(rule.patience - 0.25, 0.0)},
-        {"slack": slack + 0.5},
-        {"slack": slack - 0.5},
-        {"split_first": rule.split_first // 2},
-        {"split_first": min(2 * rule.split_first + 1, count)},
-        {"split_last": last // 2},
-        {"split_last": min(2 * last, count)},
-        {"eager": not rule.eager},
+    change = dataclasses.replace
+    return [
+        change(rule, age=rule.age * 0.7),
+        change(rule, age=rule.age * 1.4),
+        change(rule, patience=rule.patience + 0.25),
+        change(rule, patience=max(rule.patience - 0.25, 0.0)),
+        change(rule, slack=slack + 0.5),
+        change(rule, slack=slack - 0.5),
+        change(rule, split_first=rule.split_first // 2),
+        change(rule, split_first=min(2 * rule.split_first + 1, count)),
+        change(rule, split_last=last // 2),
+        change(rule, split_last=min(2 * last, count)),
+        change(rule, eager=not rule.eager),
     ]
-    return [dataclasses.replace(rule, **step) for step in steps]
 
 
 def _given_rows(problem: OrderProblem, actions: Actions) -> Rows | None:

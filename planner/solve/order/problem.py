@@ -19,7 +19,7 @@ from planner.units import format_bytes
 
 # Per device: codes in order.
 Rows = tuple[tuple[int, ...], ...]
-F, B, I, W = range(4)
+F, B, I, W = range(4)  # noqa: E741 - PyTorch's letters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +143,8 @@ def order_problem(
         least = sum(kept[s] for s in own)
         if least > room[device]:
             msg = (
-                f"one microbatch keeps {format_bytes(round(least))} on device {device}, "
-                f"which has {format_bytes(round(room[device]))} left for activations; "
+                f"one microbatch keeps {format_bytes(round(least))} on device "
+                f"{device}, which has {format_bytes(round(room[device]))} left for it; "
                 "use a smaller microbatch or recompute"
             )
             raise InfeasibleError(msg)
