@@ -60,6 +60,27 @@ def action_bytes(
     return effects
 
 
+def buffer_bytes(
+    stages: Mapping[int, StageBytes], stage: int, num_microbatches: int
+) -> int:
+    """Buffers of one stage towards other devices.
+
+    Args:
+        stages: Memory of the device's stages by stage number.
+        stage: One of them.
+        num_microbatches: Of one step.
+
+    Returns:
+        The size of all buffers [bytes].
+    """
+    own = stages[stage]
+    return communication_bytes(
+        num_microbatches=num_microbatches,
+        input_bytes=0 if stage - 1 in stages else own.input_bytes,
+        output_bytes=0 if stage + 1 in stages else own.output_bytes,
+    )
+
+
 def static_memory(
     stages: Mapping[int, StageBytes], num_microbatches: int, reserve_bytes: int
 ) -> MemoryBreakdown:
@@ -74,14 +95,7 @@ def static_memory(
         The items and their sum [bytes].
     """
     own = stages.values()
-    communication = sum(
-        communication_bytes(
-            num_microbatches=num_microbatches,
-            input_bytes=0 if number - 1 in stages else stage.input_bytes,
-            output_bytes=0 if number + 1 in stages else stage.output_bytes,
-        )
-        for number, stage in stages.items()
-    )
+    communication = sum(buffer_bytes(stages, s, num_microbatches) for s in stages)
     items = {
         "weights": sum(stage.weights_bytes for stage in own),
         "gradients": sum(stage.gradients_bytes for stage in own),

@@ -7,11 +7,12 @@ at that moment is the workspace of its stage.
 
 from collections.abc import Mapping, Sequence
 
+from planner.memory.device_bytes import action_bytes, buffer_bytes, handed_on_bytes
 from planner.memory.over_time import device_memory
 from planner.memory.stage_bytes import StageBytes
 from planner.plan import MemoryBreakdown
 from planner.schedule.actions import Action
-from planner.schedule.validate import KINDS
+from planner.schedule.named import num_microbatches_of
 
 
 def memory_shares(
@@ -28,15 +29,23 @@ def memory_shares(
         By stage number, ascending; the totals add up to the peak of the device.
     """
     memory = device_memory(row, stages, reserve_bytes)
+    effects = action_bytes(stages)
     position = memory.peak_position
     levels = dict.fromkeys(stages, 0)
     workspace = dict.fromkeys(stages, 0)
     if position is not None:
-        running = row[position].stage
         for action in row[:position]:
-            levels[action.stage] += _growth(stages, action)
-        levels[running] += max(_growth(stages, row[position]), 0)
-        workspace[running] = memory.workspace_bytes[position]
+            back = (
+                0 if action.kind in "FW" else handed_on_bytes(stages, action.stage - 1)
+            )
+            levels[action.stage] += effects[action.stage, action.kind][0] - back
+            if back:
+                levels[action.stage - 1] += back
+        running = row[position]
+        growth, _ = effects[running.stage, running.kind]
+        levels[running.stage] += max(growth, 0)
+        workspace[running.stage] = memory.workspace_bytes[position]
+    num_microbatches = num_microbatches_of((tuple(row),))
     shares = {}
     for place, (stage, own) in enumerate(sorted(stages.items())):
         items = {
@@ -45,12 +54,8 @@ def memory_shares(
             "optimizer": own.optimizer_bytes,
             "activations": levels[stage],
             "workspace": workspace[stage],
-            "communication": own.communication_bytes,
+            "communication": buffer_bytes(stages, stage, num_microbatches),
             "overhead": 0 if place else reserve_bytes,
         }
         shares[stage] = MemoryBreakdown(**items, total=sum(items.values()))
     return shares
-
-
-def _growth(stages: Mapping[int, StageBytes], action: Action) -> int:
-    return stages[action.stage].growth_bytes[KINDS.index(action.kind)]

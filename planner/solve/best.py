@@ -26,8 +26,8 @@ from planner.solve.candidate import Candidate
 from planner.solve.check import check_plan
 from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
-from planner.solve.search import Found, search
 from planner.solve.own_order import own_orders
+from planner.solve.search import Found, search
 from planner.solve.setting import PLANNED, Setting, cut_from_counts, settings_of
 from planner.solve.wishes import Wishes
 

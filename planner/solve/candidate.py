@@ -174,13 +174,9 @@ def bytes_of(
         recomputed=[index in recomputed for index in range(first, last + 1)],
         num_parameters=num_parameters,
         optimizer=setting.optimizer,
-        num_microbatches=setting.num_microbatches,
         input_bytes=setting.input_bytes(first),
         output_bytes=setting.output_bytes(last),
         is_first=stage == 0,
-        input_is_local=stage > 0 and not setting.crosses_before(stage),
-        output_is_local=stage < setting.num_stages - 1
-        and not setting.crosses_after(stage),
     )
 
 

@@ -77,19 +77,16 @@ def _stage_bytes(
 ) -> StageBytes:
     layers = profile.layers_at(plan.schedule.microbatch_size)
     own = layers[stage.first_layer : stage.last_layer + 1]
-    index, homes = stage.index, plan.device_of_stage
+    index = stage.index
     is_last = index == plan.num_stages - 1
     return stage_bytes(
         own,
         recomputed=[layer.name in stage.recompute for layer in own],
         num_parameters=num_parameters,
         optimizer=optimizer_spec(plan.optimizer.name, plan.dtype),
-        num_microbatches=plan.schedule.num_microbatches,
         input_bytes=layers[stage.first_layer - 1].output_bytes if index else 0,
         output_bytes=0 if is_last else own[-1].output_bytes,
         is_first=index == 0,
-        input_is_local=index > 0 and homes[index - 1] == homes[index],
-        output_is_local=not is_last and homes[index + 1] == homes[index],
     )
 
 

@@ -366,20 +366,16 @@ def _static_bytes(setting: Setting, parameters: Ints) -> Ints:
     static = np.empty((setting.num_stages, len(places), len(places)), dtype=np.int64)
     static[:] = parameters * setting.optimizer.bytes_per_parameter
     for stage in range(setting.num_stages):
-        receives, sends = setting.crosses_before(stage), setting.crosses_after(stage)
-
-        def buffers(input_bytes: int, output_bytes: int) -> int:
-            return communication_bytes(
-                num_microbatches=setting.num_microbatches,
-                input_bytes=input_bytes,
-                output_bytes=output_bytes,
-                input_is_local=not receives,  # noqa: B023
-                output_is_local=not sends,  # noqa: B023
+        crossing = (setting.crosses_before(stage), setting.crosses_after(stage))
+        received = [crossing[0] * setting.input_bytes(first) for first in places]
+        sent = [crossing[1] * setting.output_bytes(last) for last in places]
+        both = np.array(received)[:, None] + np.array(sent)[None, :]
+        static[stage] += (
+            communication_bytes(
+                num_microbatches=setting.num_microbatches, input_bytes=1, output_bytes=0
             )
-
-        inputs = [buffers(setting.input_bytes(first), 0) for first in places]
-        outputs = [buffers(0, setting.output_bytes(last)) for last in places]
-        static[stage] += np.array(inputs)[:, None] + np.array(outputs)[None, :]
+            * both
+        )
     return static
 
 
@@ -389,9 +385,9 @@ def _layer_alone(setting: Setting, index: int, recomputed: bool) -> StageBytes:
         recomputed=[recomputed],
         num_parameters=0,
         optimizer=setting.optimizer,
-        num_microbatches=1,
         input_bytes=0,
         output_bytes=0,
+        is_first=False,
     )
 
 
@@ -411,8 +407,12 @@ def _least_needs(setting: Setting) -> tuple[Ints, Ints, Ints, Ints]:
             (
                 alone[0].kept_bytes,
                 min(own.kept_bytes for own in alone),
-                min(own.held_bytes for own in alone),
-                min(min(own.rise_bytes[1:3]) for own in alone),
+                # The first stage holds what it kept.
+                min(min(own.held_bytes, own.kept_bytes) for own in alone),
+                min(
+                    min(own.backward_peak_bytes, own.input_grad_peak_bytes)
+                    for own in alone
+                ),
             )
         )
     kept, least, held, rise = zip(*rows, strict=True)

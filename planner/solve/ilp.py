@@ -135,16 +135,16 @@ def propose(
     makespan = problem.add_variable("makespan", 0, None, pulp.LpContinuous)
     optimizer = problem.add_variable("optimizer", 0, None, pulp.LpContinuous)
     problem.setObjective(makespan + optimizer)
-    again = (
-        _add_memory(pulp, problem, use, columns, together, scale_s) if together else []
-    )
+    again = []
+    if together:
+        again = _add_memory(pulp, problem, use, columns, together, scale_s)
     stage_times = _add_stage_times(pulp, problem, use, columns, size[0], scale_s, again)
     home = together.home if together else range(size[0])
     _add_optimizer(pulp, problem, optimizer, stage_times.pop(), home)
     for number, cut in enumerate(forbidden):
-        chosen = [use.get((s, *layers)) for s, layers in enumerate(cut)]
-        if None not in chosen:
-            problem += pulp.lpSum(chosen) <= len(cut) - 1, f"not_cut_{number}"
+        used = [use.get((s, *layers)) for s, layers in enumerate(cut)]
+        if None not in used:
+            problem += pulp.lpSum(used) <= len(cut) - 1, f"not_cut_{number}"
     for number, path in enumerate(paths):
         length = pulp.lpSum(
             count * time

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.errors import InfeasibleError
+from planner.memory.device_bytes import action_bytes, static_memory
+from planner.schedule.validate import KINDS
 from planner.solve.candidate import Candidate, bytes_of, judge, parameters_of
 from planner.solve.order import planned_actions
-from planner.solve.setting import PLANNED, Setting
+from planner.solve.setting import PLANNED
 
 # How many cuts get an order of their own: it takes a second each.
 _MOST_CUTS = 3
@@ -48,13 +50,16 @@ def with_own_order(candidate: Candidate) -> Candidate | None:
     """
     setting = candidate.setting
     for share in (0.0, 1.0):
+        room_bytes, kept_bytes, held_bytes = _memory(candidate, share)
         try:
             order = planned_actions(
                 candidate.times,
                 setting.home,
                 setting.num_microbatches,
+                room_bytes=room_bytes,
+                kept_bytes=kept_bytes,
+                held_bytes=held_bytes,
                 starts=[setting.actions],
-                **_memory(candidate, share),
             )
         except InfeasibleError:
             return None
@@ -65,7 +70,9 @@ def with_own_order(candidate: Candidate) -> Candidate | None:
     return None
 
 
-def _memory(candidate: Candidate, share: float) -> dict[str, list[float]]:
+def _memory(
+    candidate: Candidate, share: float
+) -> tuple[list[float], list[float], list[float]]:
     """What the order may fill: what is left beside a share of the largest rise.
 
     A rise is above what its own microbatch keeps anyway. With none of it an order
@@ -78,19 +85,28 @@ def _memory(candidate: Candidate, share: float) -> dict[str, list[float]]:
         for stage, layers in enumerate(candidate.cut)
     ]
     rooms = []
-    for card, stages in zip(setting.cluster.devices, setting.stages_of, strict=True):
-        static = sum(own[stage].static_bytes for stage in stages)
-        rises = [_rise_bytes(own[stage].rise_bytes, own[stage].kept_bytes, share) for stage in stages]
-        rooms.append(float(card.budget_bytes - static - max(rises)))
-    return {
-        "room_bytes": rooms,
-        "kept_bytes": [float(memory.kept_bytes) for memory in own],
-        "held_bytes": [float(memory.held_bytes) for memory in own],
-    }
+    for device, stages in enumerate(setting.stages_of):
+        together = {stage: own[stage] for stage in stages}
+        reserve_bytes = setting.cluster.devices[device].reserve_bytes
+        static = static_memory(together, setting.num_microbatches, reserve_bytes)
+        effects = action_bytes(together)
+        rise_bytes = max(
+            _rise_bytes(effects[stage, kind], own[stage].kept_bytes, share)
+            for stage in stages
+            for kind in KINDS
+        )
+        capacity_bytes = setting.cluster.devices[device].memory_bytes
+        rooms.append(capacity_bytes - static.total - rise_bytes)
+    return (
+        rooms,
+        [float(memory.kept_bytes) for memory in own],
+        [float(memory.held_bytes) for memory in own],
+    )
 
 
-def _rise_bytes(rises: tuple[int, ...], kept: int, share: float) -> float:
-    forward, *backwards = rises
-    least = max(forward - kept, max(backwards) - kept, 0)
-    most = max(forward - kept, *backwards)
+def _rise_bytes(effect: tuple[int, int], kept_bytes: int, share: float) -> float:
+    """How far an action rises above what is counted before and after it."""
+    growth, rise = effect
+    most = rise - max(growth, 0)
+    least = max(most - kept_bytes, 0) if growth < 0 else most
     return least + share * (most - least)

@@ -324,7 +324,8 @@ def _limit(states: PeakStates, state: tuple[int, ...], budget: int) -> MemoryLim
     size = len(state) // len(states.stages)
     kept, held, running = {}, {}, None
     for place, stage in enumerate(states.stages):
-        kept[stage], held[stage], f, b, i, _ = state[place * size : (place + 1) * size]
+        own = state[place * size : (place + 1) * size]
+        kept[stage], held[stage], _, f, b, i, _ = own
         kept[stage] += f
         running = stage if b or i else running
     return MemoryLimit(budget, kept, held, running)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.memory import PeakStates
+from planner.memory import PeakStates, StageBytes
 from planner.solve.candidate import bytes_of
 from planner.solve.recompute import Fronts, thinned
 from planner.solve.setting import Setting
@@ -30,7 +30,8 @@ class Choices:
     Attributes:
         layers: Recomputed layers of each choice.
         extra_s: Added to B at speed 1 [choice], in s.
-        terms: Kept, held, and the rise of F, B, I and W [choice, 6], in bytes.
+        terms: What the factors of a state are multiplied with, see `PeakStates.terms`
+            [choice, term], in bytes.
         complete: Whether none was left out.
     """
 
@@ -72,12 +73,18 @@ def choices_of(
     kept = front if complete else thinned(front, longest)
     recomputed = tuple(choice.layers(layers[0]) for choice in kept)
     memory = [bytes_of(setting, stage, layers, again, 0) for again in recomputed]
+    # Of its neighbours on the device only their boundary counts.
+    around = {}
+    if stage > 0 and not setting.crosses_before(stage):
+        around[stage - 1] = StageBytes(output_bytes=setting.input_bytes(layers[0]))
+    if stage < setting.num_stages - 1 and not setting.crosses_after(stage):
+        around[stage + 1] = StageBytes()
+    alone = PeakStates(stages=(stage,), states=(), num_microbatches=1)
     return Choices(
         layers=recomputed,
         extra_s=np.array([choice.extra_s for choice in kept]),
         terms=np.array(
-            [(own.kept_bytes, own.held_bytes, *own.rise_bytes) for own in memory],
-            dtype=float,
+            [alone.terms({**around, stage: own}) for own in memory], dtype=np.float64
         ),
         complete=complete,
     )
@@ -102,7 +109,7 @@ def cheapest_together(
     picks = [grid.ravel() for grid in grids]
     pairs = list(zip(choices, picks, strict=True))
     terms = np.concatenate([own.terms[pick] for own, pick in pairs], axis=1)
-    needed = (terms @ np.array(states.states, dtype=float).T).max(axis=1)
+    needed = (terms @ np.array(states.states, dtype=np.float64).T).max(axis=1)
     extra_s = np.sum([own.extra_s[pick] for own, pick in pairs], axis=0)
     fitting = np.flatnonzero(needed <= room_bytes)
     if not len(fitting):
