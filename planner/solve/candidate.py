@@ -110,17 +110,23 @@ def stage_times(
 
     Returns:
         Sums over its layers and the fixed time of an action, divided by the speed
-        of its card, and its transfers.
+        of its card, and its transfers. Nobody needs the input gradient of the first
+        stage, so PyTorch does all of its backward in W.
     """
     own = setting.layers[first : last + 1]
     again_s = sum(setting.layers[index].again_s for index in sorted(recomputed))
     fixed_s = setting.profile.device.step_overhead_s
     speed = setting.device(stage).speed
+    backward_s = sum(x.backward_s for x in own) + again_s + fixed_s
+    input_grad_s = sum(x.input_grad_s for x in own) + again_s + fixed_s
+    weight_grad_s = sum(x.weight_grad_s for x in own) + fixed_s
+    if stage == 0:
+        input_grad_s, weight_grad_s = 0.0, backward_s
     return StageTimes(
         forward_s=(sum(x.forward_s for x in own) + fixed_s) / speed,
-        backward_s=(sum(x.backward_s for x in own) + again_s + fixed_s) / speed,
-        input_grad_s=(sum(x.input_grad_s for x in own) + again_s + fixed_s) / speed,
-        weight_grad_s=(sum(x.weight_grad_s for x in own) + fixed_s) / speed,
+        backward_s=backward_s / speed,
+        input_grad_s=input_grad_s / speed,
+        weight_grad_s=weight_grad_s / speed,
         send_forward_s=setting.send_forward_s(stage, last),
         send_backward_s=setting.send_backward_s(stage, first),
     )

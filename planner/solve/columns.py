@@ -278,6 +278,9 @@ class ColumnTables:
             + more_s.get(part, nothing_s)[stage, first, last]
             for part in PARTS[:4]
         ]
+        is_first = stage == 0  # does all of its backward in W
+        computed_s[3] = np.where(is_first, computed_s[1], computed_s[3])
+        computed_s[2] = np.where(is_first, -fixed_s, computed_s[2])
         kept, least_kept, held, rise = self._least
         sends_s = _by_stage_and_layer(setting, setting.send_forward_s)
         returns_s = _by_stage_and_layer(setting, setting.send_backward_s)

@@ -37,11 +37,12 @@ from planner.solve.setting import Cut
 # Larger differences of step times are told apart; smaller ones are rounding.
 TOLERANCE = 1e-7
 
-# Where stages share a device the program is not exact anyway.
+# Where stages share a device the program is not exact anyway: near enough at first.
 _ROUGH_GAP = 1e-3
 # Recompute that takes no time saves all it can.
 _STEEPEST = 1e6
 _AFTER_RECOMPUTE = ("backward_s", "input_grad_s")
+_IN_FIRST_STAGE = ("backward_s", "weight_grad_s")
 
 
 class MemoryLimit(NamedTuple):
@@ -142,9 +143,10 @@ def propose(
     home = together.home if together else range(size[0])
     _add_optimizer(pulp, problem, optimizer, stage_times.pop(), home)
     for number, cut in enumerate(forbidden):
-        used = [use.get((s, *layers)) for s, layers in enumerate(cut)]
-        if None not in used:
-            problem += pulp.lpSum(used) <= len(cut) - 1, f"not_cut_{number}"
+        keys_of_cut = [(s, *layers) for s, layers in enumerate(cut)]
+        if use.keys() >= set(keys_of_cut):
+            used = pulp.lpSum(use[key] for key in keys_of_cut)
+            problem += used <= len(cut) - 1, f"not_cut_{number}"
     for number, path in enumerate(paths):
         length = pulp.lpSum(
             count * time
@@ -168,7 +170,7 @@ def propose(
         for s in range(size[0])
     ]
     cut = tuple((first, last) for _, first, last in chosen)
-    return Proposal(cut, _bound(problem, proven) * scale_s, proven)
+    return Proposal(cut, _bound(problem, proven, gap) * scale_s, proven)
 
 
 def _add_chain(
@@ -211,7 +213,7 @@ def _add_stage_times(
             total = pulp.LpAffineExpression(
                 [(variables[i], scaled[i]) for i in indices if scaled[i]]
             )
-            if again and name in _AFTER_RECOMPUTE:
+            if again and name in (_AFTER_RECOMPUTE if s else _IN_FIRST_STAGE):
                 total += again[s]
             problem += time == total, f"{name}_of_stage_{s}"
             row.append(time)
@@ -280,10 +282,11 @@ def _add_memory(
     return again
 
 
-def _bound(problem: Any, proven: bool) -> float:
-    """The solver's lower bound of the objective; 0 if it does not tell."""
+def _bound(problem: Any, proven: bool, gap: float) -> float:
+    """A lower bound of the objective; 0 if the solver does not tell."""
     if proven:
-        return float(problem.objective.value())
+        slack = gap if gap > TOLERANCE else 0.0
+        return float(problem.objective.value()) * (1 - slack)
     model = getattr(problem, "solverModel", None)
     if model is None or not hasattr(model, "getInfo"):
         return 0.0

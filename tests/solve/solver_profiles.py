@@ -10,9 +10,16 @@ REF = ProfileRef(path="profile.json", sha256="0" * 64)
 
 
 def layers(times_s, **same):
-    """Layers with B = 2 F and nothing else, unless said."""
+    """Layers with B = 2 F, I = W = F and nothing else, unless said."""
     return tuple(
-        LayerProfile(name=f"layer.{i}", forward_s=t, backward_s=2 * t, **same)
+        LayerProfile(
+            name=f"layer.{i}",
+            forward_s=t,
+            backward_s=2 * t,
+            input_grad_s=t,
+            weight_grad_s=t,
+            **same,
+        )
         for i, t in enumerate(times_s)
     )
 
@@ -89,6 +96,8 @@ def _random_layer(rng: random.Random) -> dict[str, float | int]:
         "num_parameters": rng.randint(0, 40),
         "forward_s": rng.randint(0, 6) / 2,
         "backward_s": rng.randint(0, 12) / 2,
+        "input_grad_s": rng.randint(0, 6) / 2,
+        "weight_grad_s": rng.randint(1, 6) / 2,
         "activation_bytes": activation_bytes,
         "recompute_activation_bytes": rng.randint(0, 40),
         "output_bytes": rng.randint(0, 15),

@@ -182,6 +182,33 @@ def test_the_fixed_time_of_an_action_comes_with_every_action():
     assert plan.predicted.step_s == pytest.approx(3 * (2.0 + 0.5 + 4.0 + 0.5))
 
 
+@pytest.mark.parametrize("schedule", ["zb-v", "interleaved-1f1b", "planned"])
+def test_several_stages_a_card_are_quicker_than_one(schedule):
+    profile = ModelProfile(layers=layers([1.0] * 16, output_bytes=10))
+    one = solve(profile, cluster(4))
+    several = solve(profile, cluster(4), schedule=schedule)
+    assert several.predicted.step_s < one.predicted.step_s
+    assert several.schedule.name == schedule
+    assert several.num_devices == 4
+    assert several.num_stages == 8 or schedule == "planned"
+    check_plan(several, profile)
+
+
+def test_the_memory_of_the_stages_of_a_card_adds_up():
+    profile = ModelProfile(
+        layers=layers([1.0] * 8, num_parameters=10, activation_bytes=100),
+        ties=(("layer.0", "layer.7"),),
+    )
+    plan = solve(profile, cluster(2, memory_bytes=3000), schedule="zb-v")
+    # The tied layers are both on the first card, which counts them once.
+    weights = [stage.predicted.memory_bytes.weights for stage in plan.stages]
+    assert sum(weights) == 2 * 10 * 7
+    for device in range(2):
+        stages = plan.stages_of_device(device)
+        used_bytes = sum(stage.predicted.memory_bytes.total for stage in stages)
+        assert used_bytes <= 3000
+
+
 def test_a_plan_survives_its_file():
     plan = solve(language_model(4), cluster(2))
     assert artifact.from_json(artifact.to_json(plan), Plan, source="plan") == plan
@@ -194,8 +221,10 @@ def test_a_plan_survives_its_file():
         ({"microbatch_size": 3, "global_batch_size": 8}, "microbatches of 3 do not"),
         ({"microbatch_size": 4, "global_batch_size": 8}, "no microbatch size 4, only"),
         ({"schedule": "zigzag"}, "unknown schedule 'zigzag'"),
-        ({"schedule": "zb-h1"}, "say how long the parts take for 'layer.0'"),
-        ({"schedule": "zb-v", "layers_per_stage": (3, 3)}, "splits the backward"),
+        (
+            {"schedule": "zb-v", "layers_per_stage": (3, 3)},
+            "has 2 stages a device, not 1",
+        ),
         (
             {"schedule": "interleaved-1f1b", "layers_per_stage": (3, 3)},
             "has at least 2 stages a device, not 1",
@@ -214,6 +243,16 @@ def test_a_wish_that_cannot_be_met_is_named(wishes, words):
     with pytest.raises(WishError) as caught:
         solve(profile, cluster(2), **wishes)
     assert words in str(caught.value)
+
+
+def test_a_backward_is_split_only_where_the_profile_says_how_long_its_parts_take():
+    block = LayerProfile(name="a", forward_s=1.0, backward_s=2.0)
+    profile = ModelProfile(layers=(block, dataclasses.replace(block, name="b")))
+    with pytest.raises(WishError, match="say how long the parts take for 'a'"):
+        solve(profile, cluster(2), schedule="zb-h1")
+    plan = solve(profile, cluster(2), schedule="auto")
+    kinds = {action[1] for row in plan.schedule.actions for action in row}
+    assert kinds == {"F", "B"}
 
 
 def test_a_batch_that_no_profiled_size_divides_is_refused():
