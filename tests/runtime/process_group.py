@@ -14,7 +14,7 @@ def _serve(rank, connection):
 
     from planner.chain.source import quiet_transformers
     from planner.runtime.job import load_job
-    from planner.runtime.worker import train_stage
+    from planner.runtime.trainer import train_device
 
     torch.set_num_threads(1)
     while (task := connection.recv()) is not None:
@@ -25,7 +25,7 @@ def _serve(rank, connection):
             )
             with quiet_transformers():
                 job = load_job(job_path)
-                train_stage(job, job.sequences(), rank, torch.device("cpu"))
+                train_device(job, job.sequences(), rank, torch.device("cpu"))
             dist.destroy_process_group()
             connection.send(None)
         except Exception:
@@ -46,13 +46,13 @@ class Processes:
         for process in self._processes:
             process.start()
 
-    def train(self, job_path, num_stages):
-        """Run one job on the first `num_stages` processes."""
+    def train(self, job_path, num_devices):
+        """Run one job on the first `num_devices` processes."""
         with tempfile.TemporaryDirectory() as folder:
-            task = (str(Path(folder) / "store"), num_stages, job_path)
-            for connection in self._connections[:num_stages]:
+            task = (str(Path(folder) / "store"), num_devices, job_path)
+            for connection in self._connections[:num_devices]:
                 connection.send(task)
-            for rank, connection in enumerate(self._connections[:num_stages]):
+            for rank, connection in enumerate(self._connections[:num_devices]):
                 assert connection.poll(TIMEOUT_S), f"process {rank} hangs"
                 error = connection.recv()
                 assert error is None, f"process {rank}:\n{error}"
