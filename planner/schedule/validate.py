@@ -13,12 +13,18 @@ from planner.schedule.actions import Action, Actions, Kind
 from planner.schedule.dependencies import Token, token_made_by, tokens_needed_by
 
 KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
+# What a stage forgot, by what it does for a microbatch. Each microbatch may have
+# its own choice between B and the pair of I and W.
+MISSING = {"": "F", "B": "F", "IW": "F", "F": "B", "FI": "W", "FW": "I"}
 
 
 def validate_actions(
     actions: Actions, *, num_stages: int, num_microbatches: int
 ) -> None:
     """Check that every stage does all of its work once, in a possible order.
+
+    A device may work on several stages, and a stage may split the backward of some
+    microbatches and not of others.
 
     Args:
         actions: Of every device.
@@ -27,7 +33,8 @@ def validate_actions(
 
     Raises:
         ValueError: A stage is on two devices, an action is missing, strange or
-            there twice, B comes before F, or the devices wait for each other.
+            there twice, an action comes before what it needs from its own stage, or
+            the devices wait for each other.
     """
     home = _device_of_each_stage(actions)
     for stage in range(num_stages):
@@ -70,7 +77,7 @@ def _check_counts(
         for microbatch in range(num_microbatches):
             kinds = "".join(k for k in KINDS if count[Action(stage, k, microbatch)])
             if kinds not in ("FB", "FIW"):
-                missing = "F" if "F" not in kinds else "B" if kinds == "F" else ""
+                missing = MISSING.get(kinds)
                 what = f"never does {missing}" if missing else f"does {kinds}"
                 msg = (
                     f"stage {stage} {what} of microbatch {microbatch}"

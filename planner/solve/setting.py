@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.cards import Cluster
+from planner.errors import WishError
 from planner.memory import stage_memory, stage_parameters
 from planner.model_profile import LayerProfile, ModelProfile
 from planner.optimizers import OptimizerSpec, optimizer_spec
 from planner.plan import MemoryBreakdown
 from planner.schedule.actions import Actions
-from planner.schedule.named import SCHEDULES, num_in_flight, schedule_actions
+from planner.schedule.named import (
+    SCHEDULES,
+    named_schedule,
+    num_in_flight,
+    schedule_actions,
+)
 from planner.simulate import StageTimes, Timeline, simulate
 from planner.solve.wishes import RecomputeMode, Wishes, batch_size, microbatch_sizes
 
@@ -212,9 +218,7 @@ def settings_of(
     batch = batch_size(profile, len(cluster), wishes)
     sizes = microbatch_sizes(profile, batch, wishes)
     spec = optimizer_spec(wishes.optimizer, profile.dtype)
-    names = tuple(SCHEDULES) if wishes.schedule == "auto" else (wishes.schedule,)
-    for name in names:
-        schedule_actions(name, 1, 1)  # refuses an unknown name
+    names = schedule_names(wishes)
     return tuple(
         Setting(
             profile=profile,
@@ -228,6 +232,37 @@ def settings_of(
         for size in sizes
         for name in names
     )
+
+
+def schedule_names(wishes: Wishes) -> tuple[str, ...]:
+    """The schedules that the wishes leave open.
+
+    Known limitations: one stage a device and whole backwards.
+
+    Args:
+        wishes: Of the user.
+
+    Returns:
+        At least one name, in the order of preference.
+
+    Raises:
+        WishError: There is no such schedule, or the search does not know it.
+    """
+    known = tuple(
+        name
+        for name, schedule in SCHEDULES.items()
+        if schedule.min_stages_per_device == 1 and not schedule.splits_backward
+    )
+    if wishes.schedule == "auto":
+        return known
+    if named_schedule(wishes.schedule).name not in known:
+        msg = (
+            f"the search does not know schedule {wishes.schedule} yet, only those with "
+            "one stage a device and whole backwards; "
+            f"use --schedule {' or '.join(known)}"
+        )
+        raise WishError(msg)
+    return (wishes.schedule,)
 
 
 def judge(setting: Setting, cut: Cut, recompute: Recompute) -> Candidate:

@@ -28,7 +28,10 @@ def test_the_whole_grid_is_shown_with_the_bad_row_marked():
     [
         (("0F0 0F1 0B0 0B1",), "no device works on stage 1"),
         (("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1 1B1"), "1B1 is there 2 times"),
-        (("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1I1"), "stage 1 does FI of microbatch 1"),
+        (("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1I1"), "1 never does W of microbatch 1"),
+        (("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1W1"), "1 never does I of microbatch 1"),
+        (("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1 1I1"), "1 does FBI of microbatch 1"),
+        (("0F0 0F1 0B0 0B1", "1F0 1F1 1W1 1I1 1B0"), "1 waits for ever before 1W1"),
         (("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1 1F2"), "beyond the 2 microbatches"),
         (("0F0 0F1 0B0 0B1 2F0", "1F0 1F1 1B0 1B1"), "of stage 2, but 2 exist"),
         (("0F0 0F1 0B0 0B1 1B1", "1F0 1F1 1B0"), "stage 1 is on devices 0 and 1"),
@@ -58,3 +61,20 @@ def test_a_split_backward_is_a_schedule_too():
 def test_several_stages_on_a_device_are_a_schedule_too():
     rows = (("0F0", "1F0", "1B0", "0B0"),)
     validate_actions(parse_actions(rows), num_stages=2, num_microbatches=1)
+
+
+def test_a_stage_may_split_one_backward_and_not_another():
+    rows = (
+        ("0F0", "0F1", "3F0", "3I0", "3F1", "3B1", "0I0", "3W0", "0I1", "0W1", "0W0"),
+        ("1F0", "2F0", "1F1", "2F1", "2B0", "1I0", "2I1", "1B1", "2W1", "1W0"),
+    )
+    validate_actions(parse_actions(rows), num_stages=4, num_microbatches=2)
+
+
+def test_stages_of_one_device_can_wait_for_each_other_for_ever():
+    rows = (
+        "0F0 3F0 3F1 0F1 3B0 3B1 0B0 0B1",
+        "1F0 1F1 2F0 2F1 2B0 2B1 1B0 1B1",
+    )
+    text = complaint(*rows, num_stages=4)
+    assert text.startswith("device 0 waits for ever before 3F0: 2F0 cannot come first")

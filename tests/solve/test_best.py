@@ -192,6 +192,8 @@ def test_a_plan_survives_its_file():
         ({"microbatch_size": 3, "global_batch_size": 8}, "microbatches of 3 do not"),
         ({"microbatch_size": 4, "global_batch_size": 8}, "no microbatch size 4, only"),
         ({"schedule": "zigzag"}, "unknown schedule 'zigzag'"),
+        ({"schedule": "zb-h1"}, "does not know schedule zb-h1 yet"),
+        ({"schedule": "zb-v"}, "use --schedule 1f1b or gpipe"),
         ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
         ({"layers_per_stage": (3, 3, 3)}, "names 3 stages for 2 cards"),
         ({"layers_per_stage": (3, 4)}, "adds up to 7 layers, but the profile has 6"),
