@@ -1,5 +1,6 @@
 """Training on one device: its stages, from the first step to the saved model."""
 
+import math
 import time
 
 import torch
@@ -85,6 +86,31 @@ class DeviceTrainer:
                 self.source, chain, recipe, device=self.device, seed=seed
             )
 
+    def gradients(self, batch: Batch | OwnBatch, masked: bool) -> tuple[float, float]:
+        """Leave the gradients of a step in the parameters, those tied summed.
+
+        All devices call it together.
+
+        Args:
+            batch: The step's rows, shape (global_batch_size, ...).
+            masked: Whether the model is given the attention mask.
+
+        Returns:
+            The loss and the norm of all gradients, the same on every device.
+        """
+        inputs = {
+            key: _ready(value, self.plan).to(self.device)
+            for key, value in batch.inputs(masked).items()
+        }
+        loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
+        lay_out_like_parameters(self.parameters.values())
+        self.tied.exchange()
+        totals = torch.tensor(
+            [loss, squared_norm(self.tied.owned)], dtype=torch.float64
+        ).to(self.device)
+        dist.all_reduce(totals)
+        return float(totals[0]), float(totals[1]) ** 0.5
+
     def step(
         self, number: int, batch: Batch | OwnBatch, lr: float, masked: bool
     ) -> StepMetrics:
@@ -102,20 +128,9 @@ class DeviceTrainer:
         Raises:
             RunError: The loss or the gradient norm is not finite.
         """
-        inputs = {
-            key: _ready(value, self.plan).to(self.device)
-            for key, value in batch.inputs(masked).items()
-        }
         begin_s = time.perf_counter()
-        loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
-        lay_out_like_parameters(self.parameters.values())
-        self.tied.exchange()
-        totals = torch.tensor(
-            [loss, squared_norm(self.tied.owned)], dtype=torch.float64
-        ).to(self.device)
-        dist.all_reduce(totals)
-        loss, norm = float(totals[0]), float(totals[1]) ** 0.5
-        if not torch.isfinite(totals).all():
+        loss, norm = self.gradients(batch, masked)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
             msg = (
                 f"the loss of step {number} is {loss} and its gradient norm {norm}; "
                 "use a lower --lr, or look at the data of that step"
