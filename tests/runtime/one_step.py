@@ -1,4 +1,10 @@
-"""One step of many plans on the same processes: the loss and every gradient."""
+"""One step of many plans on the same processes: the loss and every gradient.
+
+Building a model takes longer than a step of it, so plans that cut it alike share
+its stages.
+"""
+
+from unittest.mock import patch
 
 import torch
 from one_process import mean_loss
@@ -6,9 +12,12 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from planner.plan import Plan
+from planner.runtime import trainer as trainer_module
 from planner.runtime.data import Sequences
 from planner.runtime.job import Job
-from planner.runtime.trainer import DeviceTrainer
+from planner.runtime.trainer import DeviceTrainer, build_stage, find_chain
+
+_built = {}
 
 
 def make_jobs(plans: list[Plan], sequences: Sequences, options, work_dir):
@@ -30,7 +39,24 @@ def make_jobs(plans: list[Plan], sequences: Sequences, options, work_dir):
 
 def run_jobs(jobs, rank):
     """On every process: per job the loss, the norm and the gradients."""
-    return [_one_step(job, rank) for job in jobs]
+    with (
+        patch.object(trainer_module, "find_chain", _same_chain),
+        patch.object(trainer_module, "build_stage", _same_stage),
+    ):
+        return [_one_step(job, rank) for job in jobs]
+
+
+def _same_chain(source, **settings):
+    key = (source.id, *settings.values())
+    return _built.get(key) or _built.setdefault(key, find_chain(source, **settings))
+
+
+def _same_stage(source, chain, recipe, **settings):
+    key = (source.id, recipe)
+    if key not in _built:
+        _built[key] = build_stage(source, chain, recipe, **settings)
+    _built[key].zero_grad()
+    return _built[key]
 
 
 def _one_step(job, rank):
