@@ -119,12 +119,14 @@ def _why(plan: Plan, work_dir: Path, error: ChildFailedError) -> str:
     if found is not None and not found.is_echo:
         return found.sentence
     rank, failure = min(error.failures.items(), key=lambda item: _blame(item[1]))
+    stages = plan.stages_of_device(rank)
     how = f"ended with exit code {failure.exitcode}"
     if failure.exitcode < 0:
-        how = f"was killed by {signal.Signals(-failure.exitcode).name}"
+        name = signal.Signals(-failure.exitcode).name
+        how = f"{'were' if len(stages) > 1 else 'was'} killed by {name}"
         if failure.exitcode == -signal.SIGKILL:
             how += " (is this machine out of memory?)"
-    return f"{describe_stages(plan.stages_of_device(rank))} {how}"
+    return f"{describe_stages(stages)} {how}"
 
 
 def _blame(failure: ProcessFailure) -> tuple[bool, bool, int]:
