@@ -8,9 +8,8 @@ What is mended here, each where it is done:
 
     memory     stages of one device hand over tensors that stay until the next step,
                and I leaves its input's gradient, its output and that one's gradient
-    gradients  I and W of a stage whose input takes no gradient find no weights; a
-               loss is looked up by its place in the order instead of its microbatch;
-               only contiguous memory can be sent; a view cannot be detached
+    gradients  a loss is looked up by its place in the order instead of its
+               microbatch; only contiguous memory can be sent; a view cannot be detached
     time       I and W look at the weights of the whole model
 """
 
@@ -21,7 +20,6 @@ from typing import Any
 import torch
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining._backward import (
-    stage_backward,
     stage_backward_input,
     stage_backward_weight,
 )
@@ -32,8 +30,6 @@ from planner.plan import SchedulePlan
 from planner.runtime.failures import blamed_on
 from planner.runtime.torch_version import check_torch_version
 from planner.schedule.actions import parse_actions
-
-_WHOLE = "whole backward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,22 +122,14 @@ class _Stage(PipelineStage):
         last_backward: bool = False,
     ) -> Any:
         if backward_type == "input":
-            outputs, grads, inputs = (
-                bwd_kwargs[key]
-                for key in ("stage_output", "output_grads", "input_values")
+            return stage_backward_input(
+                bwd_kwargs["stage_output"],
+                bwd_kwargs["output_grads"],
+                bwd_kwargs["input_values"],
+                iter(self.weights),
             )
-            if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-                # Nobody waits for I: W does all of it, as on the first stage.
-                grads = grads or (None,) * len(outputs)
-                later = [{_WHOLE: (outputs, grads, inputs)}]
-                return (None,) * len(inputs), later
-            return stage_backward_input(outputs, grads, inputs, iter(self.weights))
         if backward_type == "weight":
-            groups = bwd_kwargs["param_groups"]
-            if groups and _WHOLE in groups[0]:
-                stage_backward(*groups[0][_WHOLE])
-            else:
-                stage_backward_weight(iter(self.weights), groups)
+            stage_backward_weight(iter(self.weights), bwd_kwargs["param_groups"])
             return (), None
         return super().backward_maybe_with_nosync(
             backward_type, bwd_kwargs, last_backward
