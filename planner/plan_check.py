@@ -57,6 +57,15 @@ def check_schedule(plan: Plan) -> Actions:
             num_microbatches=plan.schedule.num_microbatches,
         )
     except ValueError as error:
-        msg = f"the schedule of the plan cannot be run: {error}"
+        # Without the grid of all actions, which has thousands of them.
+        complaint = str(error).split("\n")[0]
+        msg = f"the schedule of the plan cannot be run: {complaint}; solve again"
         raise ArtifactError(msg) from error
+    for device, row in enumerate(actions):
+        if not row:
+            msg = (
+                f"device {device} of the plan has no stage: its row of "
+                "schedule.actions is empty; take it out"
+            )
+            raise ArtifactError(msg)
     return actions

@@ -35,14 +35,20 @@ class MeasuredSpan:
 class MeasuredStage:
     """What one stage needed and took.
 
+    Stages that share a device have its memory and its optimizer time in common: both
+    are the device's.
+
     Attributes:
         peak_bytes: Peak of live tensor bytes after the first step [bytes].
         reserved_bytes: On CUDA, peak that the allocator held [bytes].
         host_peak_bytes: Peak resident memory of its process [bytes].
-        busy_s: Time in actions of the measured step [s].
+        busy_s: Time in the stage's actions of the measured step [s].
         bubble_fraction: 1 - busy_s / makespan.
         forward_s: Median F of one microbatch [s].
-        backward_s: Median B of one microbatch [s].
+        backward_s: Median B of one microbatch; where only I and W ran, the sum of
+            theirs [s].
+        input_grad_s: Median I of one microbatch; 0 if none ran [s].
+        weight_grad_s: Median W of one microbatch; 0 if none ran [s].
         optimizer_s: Median time of clipping and optimizer [s].
         spans: Every action of the measured step.
     """
@@ -54,8 +60,35 @@ class MeasuredStage:
     bubble_fraction: float = 0.0
     forward_s: NonNegativeFloat = 0.0
     backward_s: NonNegativeFloat = 0.0
+    input_grad_s: NonNegativeFloat = 0.0
+    weight_grad_s: NonNegativeFloat = 0.0
     optimizer_s: NonNegativeFloat = 0.0
     spans: tuple[MeasuredSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredDevice:
+    """What one device needed and took for all of its stages.
+
+    Attributes:
+        device: Name of the card, such as `rtx3090:0`.
+        stages: Indices of its stages, ascending.
+        peak_bytes: Peak of live tensor bytes after the first step [bytes].
+        reserved_bytes: On CUDA, peak that the allocator held [bytes].
+        host_peak_bytes: Peak resident memory of its process [bytes].
+        busy_s: Time in actions of the measured step [s].
+        bubble_fraction: 1 - busy_s / makespan.
+        optimizer_s: Median time of clipping and optimizer [s].
+    """
+
+    device: str
+    stages: tuple[NonNegativeInt, ...]
+    peak_bytes: NonNegativeInt = 0
+    reserved_bytes: NonNegativeInt = 0
+    host_peak_bytes: NonNegativeInt = 0
+    busy_s: NonNegativeFloat = 0.0
+    bubble_fraction: float = 0.0
+    optimizer_s: NonNegativeFloat = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +99,14 @@ class Measured:
         step_s: Median step time after the first step [s].
         tokens_per_s: Tokens of the global batch per step time [1/s].
         stages: One entry a stage.
+        devices: One entry a device, in the order of the schedule's rows; absent in
+            records written before a device could have several stages.
     """
 
     step_s: NonNegativeFloat
     tokens_per_s: NonNegativeFloat
     stages: tuple[MeasuredStage, ...]
+    devices: tuple[MeasuredDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

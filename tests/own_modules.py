@@ -96,6 +96,26 @@ def tokens():
     return nn.Sequential(nn.Embedding(256, WIDTH), *blocks, nn.Linear(WIDTH, 256))
 
 
+class Soft(nn.Module):
+    """Looks tokens up by likeness, in a table that others use, too."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.weight = table
+
+    def forward(self, hidden):
+        likeness = functional.linear(hidden, self.weight).softmax(-1)
+        return hidden + likeness @ self.weight
+
+
+def thrice():
+    """One parameter in three layers."""
+    embed = nn.Embedding(256, WIDTH)
+    head = nn.Linear(WIDTH, 256, bias=False)
+    head.weight = embed.weight
+    return nn.Sequential(embed, Block(), Soft(embed.weight), head)
+
+
 def wrapped():
     """One child that holds all the others."""
     whole = nn.Module()

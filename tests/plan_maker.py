@@ -10,7 +10,7 @@ from planner.plan import (
     SolverReport,
     StagePlan,
 )
-from planner.schedule.actions import format_actions
+from planner.schedule.actions import format_actions, parse_actions
 from planner.schedule.named import schedule_actions
 
 
@@ -20,6 +20,8 @@ def make_plan(
     counts,
     *,
     schedule="1f1b",
+    num_devices=None,
+    actions=None,
     num_microbatches=4,
     microbatch_size=1,
     seq_len=16,
@@ -27,9 +29,20 @@ def make_plan(
     optimizer="adamw",
     attention="sdpa",
 ):
-    """A plan that puts `counts[s]` layers on stage s; nothing is predicted."""
+    """A plan that puts `counts[s]` layers on stage s; nothing is predicted.
+
+    The order is that of a named schedule, with one stage a device if not told
+    otherwise, or `actions`, given per device such as `"0F0 0B0"`.
+    """
     assert sum(counts) == len(layer_names)
-    actions = schedule_actions(schedule, len(counts), num_microbatches)
+    if actions is None:
+        devices = num_devices or len(counts)
+        stages_per_device = len(counts) // devices
+        made = schedule_actions(schedule, devices, num_microbatches, stages_per_device)
+        rows = format_actions(made)
+    else:
+        rows = tuple(tuple(row.split()) for row in actions)
+    home = {a.stage: d for d, row in enumerate(parse_actions(rows)) for a in row}
     return Plan(
         model=ModelInfo(id=str(model_id)),
         profile=ProfileRef(path="", sha256=""),
@@ -38,12 +51,12 @@ def make_plan(
         attention=attention,
         seq_len=seq_len,
         global_batch_size=num_microbatches * microbatch_size,
-        stages=tuple(_stages(layer_names, counts, set(recompute))),
+        stages=tuple(_stages(layer_names, counts, home, set(recompute))),
         schedule=SchedulePlan(
             name=schedule,
             num_microbatches=num_microbatches,
             microbatch_size=microbatch_size,
-            actions=format_actions(actions),
+            actions=rows,
         ),
         optimizer=OptimizerPlan(name=optimizer, bytes_per_parameter=16),
         predicted=PlanPrediction(step_s=0.0, makespan_s=0.0),
@@ -53,13 +66,13 @@ def make_plan(
     )
 
 
-def _stages(layer_names, counts, recompute):
+def _stages(layer_names, counts, home, recompute):
     first = 0
     for index, count in enumerate(counts):
         names = tuple(layer_names[first : first + count])
         yield StagePlan(
             index=index,
-            device=f"cpu:{index}",
+            device=f"cpu:{home[index]}",
             first_layer=first,
             last_layer=first + count - 1,
             layers=names,

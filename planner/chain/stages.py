@@ -1,5 +1,6 @@
 """Build one stage of a model, with its weights, on its device."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,3 +74,31 @@ def build_stage(
     else:
         draw_weights(stage, device, seed=seed)
     return stage
+
+
+def share_parameters(stages: Sequence[StageModule]) -> dict[str, torch.nn.Parameter]:
+    """Make stages on one device hold a tied parameter once.
+
+    Args:
+        stages: Of one device; those that come later take what an earlier one has.
+
+    Returns:
+        The parameters of all stages by canonical name, each tensor once.
+    """
+    shared: dict[str, torch.nn.Parameter] = {}
+    for stage in stages:
+        for name, parameter in stage.owned_parameters().items():
+            first = shared.setdefault(name, parameter)
+            if first is not parameter:
+                _replace(stage.model, parameter, first)
+    return shared
+
+
+def _replace(
+    model: torch.nn.Module, old: torch.nn.Parameter, new: torch.nn.Parameter
+) -> None:
+    """Under all the names that it has."""
+    for module in model.modules():
+        for name, held in list(module._parameters.items()):
+            if held is old:
+                module._parameters[name] = new

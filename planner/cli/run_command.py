@@ -64,7 +64,7 @@ def run(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Train as PLAN says, one process per stage."""
+    """Train as PLAN says, one process per device."""
     from planner import artifact
     from planner.plan import load_plan
     from planner.plan_profile import check_profile

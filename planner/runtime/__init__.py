@@ -29,6 +29,9 @@ def run_plan(
     Raises:
         PlannerError: See `planner.runtime.launch.run_plan`.
     """
+    from planner.runtime.torch_version import check_torch_version
+
+    check_torch_version()
     from planner.runtime.launch import run_plan as run
 
     return run(plan, options, say=say)

@@ -1,34 +1,74 @@
 """The schedule of a plan, run by PyTorch's own engine.
 
-`_PipelineScheduleRuntime` executes any order of actions that it is handed. It is
-private to torch, so it is touched nowhere else, and only in versions that this
-module was tested with.
+`_PipelineScheduleRuntime` executes any order of F, B, I and W that it is handed, with
+several stages a device. It is private to torch, so it is touched nowhere else, and
+only in versions that were tested, see `torch_version`.
+
+What is mended here, each where it is done:
+
+    memory     stages of one device hand over tensors that stay until the next step,
+               and I leaves its input's gradient, its output and that one's gradient
+    gradients  a loss is looked up by its place in the order instead of its
+               microbatch; only contiguous memory can be sent; a view cannot be detached
+    time       I and W look at the weights of the whole model
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.pipelining import PipelineStage, schedules
+from torch.distributed.pipelining._backward import (
+    stage_backward_input,
+    stage_backward_weight,
+)
 
 from planner.chain.stage_module import StageModule
 from planner.measure.stopwatch import Stopwatch
 from planner.plan import SchedulePlan
+from planner.runtime.failures import blamed_on
+from planner.runtime.torch_version import check_torch_version
 from planner.schedule.actions import parse_actions
 
-TESTED_TORCH = ("2.13",)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineStage:
+    """A stage of this device, as the engine needs it.
+
+    Attributes:
+        index: Stage number.
+        module: Its layers.
+        received: Meta tensors like what one microbatch gets from the stage before,
+            the hidden state first; empty for the first stage.
+        sent: Meta tensors like what it hands to the next stage; empty for the last.
+    """
+
+    index: int
+    module: StageModule
+    received: Sequence[torch.Tensor]
+    sent: Sequence[torch.Tensor]
 
 
-class _TimedStage(PipelineStage):
-    """PyTorch's stage, with its actions noted on a stopwatch."""
+class _Stage(PipelineStage):
+    """PyTorch's stage, mended, with its actions noted on a stopwatch."""
 
     stopwatch: Stopwatch
+    is_after_own: bool  # the stage before is on this device, too
+    is_before_own: bool
+    is_split: bool  # it does I and W
+    weights: list[torch.nn.Parameter]
+
+    def note(self, kind: str, microbatch: int, work: Callable[[], Any]) -> Any:
+        with blamed_on(self.stage_index):
+            return self.stopwatch.run(f"{self.stage_index}{kind}{microbatch}", work)
+
+    # --- F, B, I, W -----------------------------------------------------------
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         forward = super().forward_one_chunk
-        return self.stopwatch.run(
-            f"{self.stage_index}F{fwd_chunk_id}",
-            lambda: forward(fwd_chunk_id, *args, **kwargs),
+        return self.note(
+            "F", fwd_chunk_id, lambda: forward(fwd_chunk_id, *args, **kwargs)
         )
 
     def backward_one_chunk(
@@ -39,71 +79,166 @@ class _TimedStage(PipelineStage):
         last_backward: bool = False,
     ) -> Any:
         backward = super().backward_one_chunk
-        kind = "B" if full_backward else "I"
-        result = self.stopwatch.run(
-            f"{self.stage_index}{kind}{bwd_chunk_id}",
+        self.note(
+            "B" if full_backward else "I",
+            bwd_chunk_id,
             lambda: backward(bwd_chunk_id, loss, full_backward, last_backward),
         )
-        # Only contiguous memory can be sent.
         self.bwd_cache[bwd_chunk_id] = tuple(
             grad if grad is None else grad.contiguous()
             for grad in self.bwd_cache[bwd_chunk_id]
         )
-        return result
+        if not full_backward and not self.is_first:
+            inputs, groups, _, _ = self.backward_state[bwd_chunk_id]
+            for value in inputs:
+                if isinstance(value, torch.Tensor):
+                    value.grad = None
+            # W needs neither the output nor its gradient.
+            self.backward_state[bwd_chunk_id] = ((), groups, (), None)
+        self._drop_local(bwd_chunk_id)
 
     def backward_weight_one_chunk(
         self, bwd_chunk_id: int, *args: Any, **kwargs: Any
     ) -> Any:
         backward = super().backward_weight_one_chunk
-        return self.stopwatch.run(
-            f"{self.stage_index}W{bwd_chunk_id}",
-            lambda: backward(bwd_chunk_id, *args, **kwargs),
+        return self.note(
+            "W", bwd_chunk_id, lambda: backward(bwd_chunk_id, *args, **kwargs)
         )
+
+    def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
+        forward: Callable[..., Any] = super().forward_maybe_with_nosync
+        output = forward(*args, **kwargs)
+        if not self.is_split or self.is_last:
+            return output
+        outputs = output if isinstance(output, tuple) else (output,)
+        # I detaches its outputs in place, which no view can be.
+        whole = tuple(x.clone() if x._is_view() else x for x in outputs)
+        return whole if isinstance(output, tuple) else whole[0]
+
+    def backward_maybe_with_nosync(
+        self,
+        backward_type: Any,
+        bwd_kwargs: dict[str, Any],
+        last_backward: bool = False,
+    ) -> Any:
+        if backward_type == "input":
+            return stage_backward_input(
+                bwd_kwargs["stage_output"],
+                bwd_kwargs["output_grads"],
+                bwd_kwargs["input_values"],
+                iter(self.weights),
+            )
+        if backward_type == "weight":
+            stage_backward_weight(iter(self.weights), bwd_kwargs["param_groups"])
+            return (), None
+        return super().backward_maybe_with_nosync(
+            backward_type, bwd_kwargs, last_backward
+        )
+
+    # --- tensors that stages of one device hand over ---------------------------
+
+    def _setup_forward_recv_info(
+        self, num_microbatches: int, has_backward: bool
+    ) -> None:
+        super()._setup_forward_recv_info(num_microbatches, has_backward)
+        if self.is_after_own:
+            for infos in self.args_recv_info.values():
+                _drop(infos)
+
+    def _create_grad_recv_info(self, act_send_info: Any) -> Any:
+        infos = super()._create_grad_recv_info(act_send_info)
+        if self.is_before_own:
+            _drop(infos)
+        return infos
+
+    def set_local_bwd_input(
+        self, next_stage_bwd_outputs: tuple[torch.Tensor | None, ...], mb_index: int
+    ) -> None:
+        outputs, _ = self.fwd_cache[mb_index]
+        pairs = zip(outputs, next_stage_bwd_outputs, strict=True)
+        grads = tuple(
+            torch.zeros_like(x) if grad is None and x.requires_grad else grad
+            for x, grad in pairs
+        )
+        super().set_local_bwd_input(grads, mb_index)
+
+    def _drop_local(self, microbatch: int) -> None:
+        if self.is_after_own:
+            _drop(self.args_recv_info[microbatch])
+        if self.is_before_own:
+            _drop(self.grad_recv_info[microbatch])
+
+
+def _drop(infos: Iterable[Any]) -> None:
+    for info in infos:
+        info.buffer = None
+
+
+class _Schedule(schedules._PipelineScheduleRuntime):
+    """PyTorch's runtime, with losses by microbatch."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self.losses: dict[int, torch.Tensor] = {}
+
+    def _maybe_compute_loss(
+        self, stage: Any, output: Any, target_mbs: Any, mb_index: int, *_: Any
+    ) -> None:
+        if stage.is_last:
+            # The loss is computed by the stage itself; there is no target.
+            self.losses[mb_index] = self._compute_loss(output, None)  # type: ignore[no-untyped-call]
+
+    def _maybe_get_loss(self, stage: Any, mb_index: int) -> Any:
+        return self.losses[mb_index] if stage.is_last else None
+
+    def _update_losses(self, stages: Any, losses: Any) -> None:
+        """They stay in `losses`."""
 
 
 class Engine:
-    """One stage of a plan, ready to run steps.
+    """The stages of one device, ready to run steps.
 
     Args:
-        module: The stage's layers.
-        index: Stage number.
-        num_stages: How many stages there are.
+        stages: Of this device, in order of the model.
+        num_stages: How many there are on all devices.
         schedule: The order of actions on every device.
-        received: Meta tensors like what one microbatch gets from the stage
-            before, the hidden state first; empty for the first stage.
-        sent: Meta tensors like what it hands to the next stage; empty for the
-            last one.
-        device: Where the stage computes.
+        device: Where the stages compute.
+
+    Attributes:
+        stopwatch: Holds when the actions of the last step began and ended.
+
+    Raises:
+        RunError: This version of torch was not tested.
     """
 
     def __init__(
         self,
-        module: StageModule,
+        stages: Sequence[EngineStage],
         *,
-        index: int,
         num_stages: int,
         schedule: SchedulePlan,
-        received: Sequence[torch.Tensor],
-        sent: Sequence[torch.Tensor],
         device: torch.device,
     ):
-        _check_torch_version()
+        check_torch_version()
         self.stopwatch = Stopwatch(device)
         self._num_target_tokens = 1
-        self._is_last = index == num_stages - 1
-        loss = torch.empty((), device="meta", requires_grad=True)
-        stage = _TimedStage(
-            module,
-            index,
-            num_stages,
-            device,
-            # Static shapes: a dry run would take memory of its own.
-            input_args=tuple(received),
-            output_args=(loss,) if self._is_last else tuple(sent),
-        )
-        stage.stopwatch = self.stopwatch
-        self._schedule = schedules._PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
-            [stage],
+        own = [stage.index for stage in stages]
+        split = {
+            a.stage
+            for row in parse_actions(schedule.actions)
+            for a in row
+            if a.kind == "I"
+        }
+        torch_stages = []
+        for stage in stages:
+            made = _torch_stage(stage, num_stages, device)
+            made.stopwatch = self.stopwatch
+            made.is_after_own = stage.index - 1 in own
+            made.is_before_own = stage.index + 1 in own
+            made.is_split = stage.index in split
+            torch_stages.append(made)
+        self._schedule = _Schedule(
+            torch_stages,
             schedule.num_microbatches,
             loss_fn=self._scaled,
             # The loss is divided by the tokens of the whole step instead; the
@@ -121,22 +256,35 @@ class Engine:
             num_target_tokens: Of the whole step.
 
         Returns:
-            The loss, the mean over all target tokens; 0 on all but the last stage.
+            The loss, the mean over all target tokens; 0 on all devices but that of
+            the last stage.
         """
         self._num_target_tokens = num_target_tokens
         self.stopwatch.begin_step()
-        losses: list[torch.Tensor] = []
         run: Callable[..., Any] = self._schedule.step
-        if self._is_last:
-            # The loss is computed by the stage itself; torch only asks for a target.
-            target = next(iter(inputs.values()))
-            run(target=target, losses=losses, return_outputs=False, **inputs)
-            return float(torch.stack(losses).detach().sum())
         run(return_outputs=False, **inputs)
-        return 0.0
+        losses = list(self._schedule.losses.values())
+        self._schedule.losses.clear()
+        return float(torch.stack(losses).detach().sum()) if losses else 0.0
 
-    def _scaled(self, summed: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    def _scaled(self, summed: torch.Tensor, _: None) -> torch.Tensor:
         return summed / self._num_target_tokens
+
+
+def _torch_stage(stage: EngineStage, num_stages: int, device: torch.device) -> _Stage:
+    loss = torch.empty((), device="meta", requires_grad=True)
+    made = _Stage(
+        stage.module,
+        stage.index,
+        num_stages,
+        device,
+        # Static shapes: a dry run would take memory of its own.
+        input_args=tuple(stage.received),
+        output_args=tuple(stage.sent) or (loss,),
+    )
+    owned = stage.module.owned_parameters().values()
+    made.weights = [p for p in owned if p.requires_grad]
+    return made
 
 
 def _torch_actions(schedule: SchedulePlan) -> dict[int, list[Any]]:
@@ -150,13 +298,3 @@ def _torch_actions(schedule: SchedulePlan) -> dict[int, list[Any]]:
         device: [schedules._Action(a.stage, kinds[a.kind], a.microbatch) for a in row]
         for device, row in enumerate(parse_actions(schedule.actions))
     }
-
-
-def _check_torch_version() -> None:
-    found = ".".join(torch.__version__.split(".")[:2])
-    if found not in TESTED_TORCH:
-        msg = (
-            f"torch {torch.__version__} is installed, but the schedule runtime was "
-            f"tested with {', '.join(TESTED_TORCH)} only"
-        )
-        raise RuntimeError(msg)

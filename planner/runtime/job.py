@@ -210,8 +210,8 @@ def _check_devices(plan: Plan) -> None:
         )
         raise RunError(msg)
     found = torch.cuda.device_count()
-    if found < plan.num_stages and not _joins_other_machines():
-        msg = f"the plan needs {plan.num_stages} cards, this machine has {found}"
+    if found < plan.num_devices and not _joins_other_machines():
+        msg = f"the plan needs {plan.num_devices} cards, this machine has {found}"
         raise RunError(msg)
 
 

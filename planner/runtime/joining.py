@@ -36,7 +36,7 @@ _FAILED = "failed"
 
 
 def join(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
-    """Train one stage of a plan in this process; all processes call it together.
+    """Train one device of a plan in this process; all processes call it together.
 
     Args:
         plan: The plan.
@@ -62,19 +62,20 @@ def join(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
 
 
 def check_world_size(plan: Plan, world_size: int) -> None:
-    """Make sure that there is one process per stage.
+    """Make sure that there is one process per device.
 
     Args:
         plan: The plan.
         world_size: Number of processes.
 
     Raises:
-        WishError: There are more processes than stages, or fewer.
+        WishError: There are more processes than devices, or fewer.
     """
-    if world_size != plan.num_stages:
+    if world_size != plan.num_devices:
+        devices = "1 device" if plan.num_devices == 1 else f"{plan.num_devices} devices"
         msg = (
-            f"torchrun started {world_size} processes, but the plan has "
-            f"{plan.num_stages} stages; start as many, or run without torchrun"
+            f"torchrun started {world_size} processes, but the plan is for "
+            f"{devices}; start as many, or run without torchrun"
         )
         raise WishError(msg)
 

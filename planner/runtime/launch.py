@@ -1,4 +1,4 @@
-"""Start one process per stage and wait for all of them.
+"""Start one process per device and wait for all of them.
 
 Processes are PyTorch's elastic ones. Under a foreign torchrun (several machines,
 Slurm) this process is itself one of them and joins instead, see `joining`.
@@ -29,7 +29,7 @@ from planner.chain.source import quiet_transformers
 from planner.errors import RunError
 from planner.plan import Plan
 from planner.run_record import RunRecord, check_run_dir, load_run, make_run_dir
-from planner.runtime.failures import first_failure, layer_range
+from planner.runtime.failures import describe_stages, first_failure
 from planner.runtime.job import prepare_job
 from planner.runtime.joining import join
 from planner.runtime.options import RunOptions
@@ -54,7 +54,8 @@ def run_plan(
         DataError: The data cannot be used.
         ModelError: The model cannot be found or loaded, or does not train the same
             when it is cut.
-        RunError: A stage failed; the first real error with stage and layers.
+        RunError: A stage failed; the first real error with stage and layers. Or
+            this machine has too few cards.
     """
     with _child_environment(plan):
         if options.joins:
@@ -81,7 +82,7 @@ def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=plan.num_stages,
+        nproc_per_node=plan.num_devices,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
@@ -118,12 +119,14 @@ def _why(plan: Plan, work_dir: Path, error: ChildFailedError) -> str:
     if found is not None and not found.is_echo:
         return found.sentence
     rank, failure = min(error.failures.items(), key=lambda item: _blame(item[1]))
+    stages = plan.stages_of_device(rank)
     how = f"ended with exit code {failure.exitcode}"
     if failure.exitcode < 0:
-        how = f"was killed by {signal.Signals(-failure.exitcode).name}"
+        name = signal.Signals(-failure.exitcode).name
+        how = f"{'were' if len(stages) > 1 else 'was'} killed by {name}"
         if failure.exitcode == -signal.SIGKILL:
             how += " (is this machine out of memory?)"
-    return f"stage {rank} ({layer_range(plan.stages[rank])}) {how}"
+    return f"{describe_stages(stages)} {how}"
 
 
 def _blame(failure: ProcessFailure) -> tuple[bool, bool, int]:
@@ -137,7 +140,7 @@ def _blame(failure: ProcessFailure) -> tuple[bool, bool, int]:
 
 @contextlib.contextmanager
 def _child_environment(plan: Plan) -> Iterator[None]:
-    """What the processes of the stages are told; the user's own settings win."""
+    """What the processes are told; the user's own settings win."""
     settings = {
         # nvidia-smi's order, so that names and positions agree.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

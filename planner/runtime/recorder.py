@@ -4,21 +4,24 @@ import json
 import os
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from planner import artifact
-from planner.plan import Plan
 from planner.run_record import (
     Measured,
+    MeasuredDevice,
     MeasuredSpan,
     MeasuredStage,
     RunRecord,
     StepMetrics,
 )
 from planner.runtime.job import Job
+from planner.runtime.measurements import DeviceFigures
+from planner.runtime.trace import trace
 from planner.units import format_seconds
 from planner.versions import installed_versions
 
@@ -60,77 +63,56 @@ class Recorder:
             f"{metrics.tokens_per_s:.0f} tokens/s\n"
         )
 
-    def finish(self, stages: tuple[MeasuredStage, ...], step_s: list[float]) -> None:
+    def finish(self, figures: Sequence[DeviceFigures], step_s: list[float]) -> None:
         """Write what was measured and mark the run as finished.
 
         Args:
-            stages: One entry a stage; spans on the clock of the machine.
+            figures: One entry a device; spans on the clock of the machine.
             step_s: Of every timed step [s].
         """
         self._metrics.close()
         plan = self._job.plan
         median_s = statistics.median(step_s)
+        devices, stages = _on_one_axis(figures)
         measured = Measured(
             step_s=median_s,
             tokens_per_s=plan.global_batch_size * plan.seq_len / median_s,
-            stages=_on_one_axis(stages),
+            stages=stages,
+            devices=devices,
         )
         record = replace(self._record, status="finished", measured=measured)
         artifact.save(trace(plan, measured), self._dir / "trace.json")
         artifact.save(record, self._dir / "run.json")
 
 
-def _on_one_axis(stages: tuple[MeasuredStage, ...]) -> tuple[MeasuredStage, ...]:
-    """Count time from the first action on any stage; fill in the bubble."""
-    spans = [span for stage in stages for span in stage.spans]
+def _on_one_axis(
+    figures: Sequence[DeviceFigures],
+) -> tuple[tuple[MeasuredDevice, ...], tuple[MeasuredStage, ...]]:
+    """Count time from the first action on any device; fill in the bubbles."""
+    found = {
+        index: stage
+        for device, stages in figures
+        for index, stage in zip(device.stages, stages, strict=True)
+    }
+    spans = [span for stage in found.values() for span in stage.spans]
     begin_s = min(span.start_s for span in spans)
     makespan_s = max(span.end_s for span in spans) - begin_s
-    return tuple(
+    devices = tuple(
+        replace(device, bubble_fraction=1 - device.busy_s / makespan_s)
+        for device, _ in figures
+    )
+    return devices, tuple(
         replace(
-            stage,
-            bubble_fraction=1 - stage.busy_s / makespan_s,
+            found[index],
+            bubble_fraction=1 - found[index].busy_s / makespan_s,
             spans=tuple(
                 MeasuredSpan(
                     action=span.action,
                     start_s=span.start_s - begin_s,
                     end_s=span.end_s - begin_s,
                 )
-                for span in stage.spans
+                for span in found[index].spans
             ),
         )
-        for stage in stages
+        for index in sorted(found)
     )
-
-
-def trace(plan: Plan, measured: Measured) -> dict[str, object]:
-    """The measured step in Chrome's trace format, which Perfetto opens.
-
-    Args:
-        plan: The plan.
-        measured: What was measured.
-
-    Returns:
-        JSON data; one track a device, times in microseconds.
-    """
-    names = [
-        {
-            "ph": "M",
-            "name": "process_name",
-            "pid": stage.index,
-            "args": {"name": f"stage {stage.index} on {stage.device}"},
-        }
-        for stage in plan.stages
-    ]
-    events = [
-        {
-            "ph": "X",
-            "name": span.action,
-            "pid": stage.index,
-            "tid": 0,
-            "ts": span.start_s * 1e6,
-            "dur": (span.end_s - span.start_s) * 1e6,
-        }
-        for stage, found in zip(plan.stages, measured.stages, strict=True)
-        for span in found.spans
-    ]
-    return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}

@@ -1,6 +1,6 @@
 """What a run leaves behind: an ordinary Hugging Face folder and a checkpoint.
 
-Every stage writes its own tensors under the names that the model's own
+Every process writes its own tensors under the names that the model's own
 `save_pretrained` would use; nothing gathers the whole model anywhere. A folder is
 written aside and renamed when all of it is there.
 """
@@ -8,6 +8,7 @@ written aside and renamed when all of it is there.
 import copy
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,47 +28,48 @@ def save_model(
     folder: Path,
     plan: Plan,
     source: ModelSource,
-    stage: StageModule,
+    stages: Sequence[StageModule],
     owned: set[int],
 ) -> None:
-    """Write the model in Hugging Face format; all stages call it together.
+    """Write the model in Hugging Face format; all devices call it together.
 
     Args:
         folder: Where it goes; must not exist.
         plan: The plan.
         source: The model it was made from.
-        stage: This process's layers.
-        owned: `id` of each parameter that this stage saves.
+        stages: Those of this process.
+        owned: `id` of each parameter that this process saves.
     """
-    rank, num_stages = dist.get_rank(), dist.get_world_size()
+    rank, num_devices = dist.get_rank(), dist.get_world_size()
     aside = folder.with_name(f".{folder.name}.partial")
     if rank == 0:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
     dist.barrier()
-    tensors = saved_tensors(stage, owned)
+    # Stages of one device that share a parameter give it the same name.
+    tensors = {k: v for x in stages for k, v in saved_tensors(x, owned).items()}
     name = "model.safetensors"
-    if num_stages > 1:
-        name = f"model-{rank + 1:05}-of-{num_stages:05}.safetensors"
+    if num_devices > 1:
+        name = f"model-{rank + 1:05}-of-{num_devices:05}.safetensors"
     save_file(tensors, aside / name, metadata={"format": "pt"})
-    parts: list[Any] = [None] * num_stages
+    parts: list[Any] = [None] * num_devices
     sizes = {key: tensor.nbytes for key, tensor in tensors.items()}
     dist.all_gather_object(parts, (name, sizes))
     if rank == 0:
-        if num_stages > 1:
+        if num_devices > 1:
             artifact.save(_index(parts), aside / "model.safetensors.index.json")
-        _save_companions(aside, plan, source, stage.chain.architecture)
+        _save_companions(aside, plan, source, stages[0].chain.architecture)
         aside.rename(folder)
     dist.barrier()
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, torch.Tensor]) -> None:
-    """Write weights and optimizer states by parameter name; all stages together.
+    """Write weights and optimizer states by parameter name; all devices together.
 
     Args:
         folder: `checkpoints` of the run directory.
         step: Steps done so far.
-        tensors: Of this stage; no other stage passes the same name.
+        tensors: Of this device; no other device passes the same name.
     """
     final = folder / f"step-{step}"
     aside = folder / f".step-{step}.partial"

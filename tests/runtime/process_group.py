@@ -13,23 +13,30 @@ def _serve(rank, connection):
     import torch.distributed as dist
 
     from planner.chain.source import quiet_transformers
-    from planner.runtime.job import load_job
-    from planner.runtime.worker import train_stage
 
     torch.set_num_threads(1)
     while (task := connection.recv()) is not None:
-        store, world_size, job_path = task
+        store, world_size, function, argument = task
         try:
             dist.init_process_group(
                 "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size
             )
             with quiet_transformers():
-                job = load_job(job_path)
-                train_stage(job, job.sequences(), rank, torch.device("cpu"))
+                found = function(argument, rank)
             dist.destroy_process_group()
-            connection.send(None)
+            connection.send((found, None))
         except Exception:
-            connection.send(traceback.format_exc())
+            connection.send((None, traceback.format_exc()))
+
+
+def _train(job_path, rank):
+    import torch
+
+    from planner.runtime.job import load_job
+    from planner.runtime.trainer import train_device
+
+    job = load_job(job_path)
+    train_device(job, job.sequences(), rank, torch.device("cpu"))
 
 
 class Processes:
@@ -46,16 +53,26 @@ class Processes:
         for process in self._processes:
             process.start()
 
-    def train(self, job_path, num_stages):
-        """Run one job on the first `num_stages` processes."""
+    def call(self, function, argument, num_devices):
+        """`function(argument, rank)` on the first processes, as one group.
+
+        Returns what it returned, rank by rank.
+        """
         with tempfile.TemporaryDirectory() as folder:
-            task = (str(Path(folder) / "store"), num_stages, job_path)
-            for connection in self._connections[:num_stages]:
+            task = (str(Path(folder) / "store"), num_devices, function, argument)
+            for connection in self._connections[:num_devices]:
                 connection.send(task)
-            for rank, connection in enumerate(self._connections[:num_stages]):
+            results = []
+            for rank, connection in enumerate(self._connections[:num_devices]):
                 assert connection.poll(TIMEOUT_S), f"process {rank} hangs"
-                error = connection.recv()
+                found, error = connection.recv()
                 assert error is None, f"process {rank}:\n{error}"
+                results.append(found)
+            return results
+
+    def train(self, job_path, num_devices):
+        """Run one job on the first `num_devices` processes."""
+        self.call(_train, job_path, num_devices)
 
     def close(self):
         for connection, process in zip(self._connections, self._processes, strict=True):

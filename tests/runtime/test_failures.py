@@ -6,6 +6,8 @@ from planner.plan import StagePlan
 from planner.runtime import failures
 from planner.runtime.failures import (
     Failure,
+    StageError,
+    blamed_on,
     first_failure,
     layer_range,
     save_failure,
@@ -22,8 +24,9 @@ def stage(index, *layers):
     )
 
 
-def failure(index, message, time_s):
-    return Failure(stage=index, layers="head", message=message, time_s=time_s)
+def failure(device, message, time_s):
+    where = f"stage {device} (head)"
+    return Failure(device=device, where=where, message=message, time_s=time_s)
 
 
 def test_the_earliest_real_error_comes_first(tmp_path):
@@ -62,16 +65,32 @@ def test_a_failure_names_its_stage_and_its_cause_in_one_line(monkeypatch):
     error = RuntimeError("1F0 failed")
     error.__cause__ = ValueError("shapes\n  differ:  3 and 4")
     layers = ("model.layers.2", "model.layers.3", "head")
-    assert Failure.of(error, stage(1, *layers)) == Failure(
-        stage=1,
-        layers="model.layers.2 to head",
+    found = Failure.of(error, 1, [stage(1, *layers)])
+    assert found == Failure(
+        device=1,
+        where="stage 1 (model.layers.2 to head)",
         message="ValueError: shapes differ: 3 and 4",
         time_s=7.0,
+    )
+    assert found.sentence == (
+        "stage 1 (model.layers.2 to head) failed: ValueError: shapes differ: 3 and 4"
+    )
+
+
+def test_of_several_stages_of_a_device_the_one_at_work_is_named():
+    stages = [stage(0, "embedding"), stage(3, "head")]
+    with pytest.raises(StageError) as raised, blamed_on(3):
+        raise ValueError("no room")  # noqa: EM101
+    assert Failure.of(raised.value, 0, stages).sentence == (
+        "stage 3 (head) failed: ValueError: no room"
+    )
+    assert Failure.of(ValueError("no room"), 0, stages).sentence == (
+        "stages 0 (embedding) and 3 (head) failed: ValueError: no room"
     )
 
 
 def test_an_error_without_text_is_named():
-    found = Failure.of(MemoryError(), stage(0, "embedding"))
+    found = Failure.of(MemoryError(), 0, [stage(0, "embedding")])
     assert found.message == "MemoryError: MemoryError"
 
 

@@ -1,4 +1,4 @@
-"""Ties are those of one process."""
+"""Ties over devices, and the layout of gradients."""
 
 import pytest
 import torch
@@ -13,26 +13,59 @@ from planner.runtime.gradients import (
     Tie,
     TiedGradients,
     find_ties,
+    lay_out_like_parameters,
 )
 
 LLAMA = ["embedding", *(f"model.layers.{i}" for i in range(2)), "head"]
 
 
+V_ORDER = ("0F0 3F0 3B0 0B0", "1F0 2F0 2B0 1B0")
+LOOP_ORDER = ("0F0 2F0 2B0 0B0", "1F0 3F0 3B0 1B0")
+ONE_DEVICE = ("0F0 1F0 1B0 0B0",)
+
+
 @pytest.mark.parametrize(
-    ("tied", "counts", "expected"),
+    ("tied", "counts", "actions", "stages", "devices"),
     [
-        (True, [2, 2], (0, 1)),
-        (True, [1, 1, 1, 1], (0, 3)),
-        (True, [4], None),
-        (False, [2, 2], None),
+        (True, [2, 2], None, (0, 1), (0, 1)),
+        (True, [1, 1, 1, 1], None, (0, 3), (0, 3)),
+        (True, [1, 1, 1, 1], LOOP_ORDER, (0, 3), (0, 1)),
+        (True, [1, 1, 1, 1], V_ORDER, None, None),
+        (True, [2, 2], ONE_DEVICE, None, None),
+        (True, [4], None, None, None),
+        (False, [2, 2], None, None, None),
     ],
 )
-def test_a_tie_is_exchanged_where_stages_share_it(tied, counts, expected):
+def test_a_tie_is_exchanged_where_devices_share_it(
+    tied, counts, actions, stages, devices
+):
     config = llama_config(num_hidden_layers=2, tie_word_embeddings=tied)
     chain = find_chain(ModelSource(id="tests", config=config), attention="sdpa")
-    ties = find_ties(make_plan("tests", LLAMA, counts), chain)
+    plan = make_plan("tests", LLAMA, counts, actions=actions, num_microbatches=1)
     name = "model.embed_tokens.weight"
-    assert ties == (() if expected is None else (Tie(name=name, stages=expected),))
+    expected = (
+        () if stages is None else (Tie(name=name, stages=stages, devices=devices),)
+    )
+    assert find_ties(plan, chain) == expected
+
+
+def test_the_first_stages_device_owns_a_tie_over_three_stages(monkeypatch):
+    groups = []
+    monkeypatch.setattr(dist, "new_group", groups.append)
+    tie = Tie(name="embed.weight", stages=(0, 2, 3), devices=(1, 0))
+    parameters = {"embed.weight": torch.nn.Parameter(torch.ones(3))}
+    assert TiedGradients((tie,), parameters, device=0).owned == []
+    assert TiedGradients((tie,), parameters, device=1).owned == [*parameters.values()]
+    assert TiedGradients((tie,), {}, device=2).owned == []
+    assert groups == [[0, 1]] * 3, "every process makes every group"
+
+
+def test_a_gradient_gets_the_layout_of_its_parameter():
+    parameter = torch.nn.Parameter(torch.zeros(2, 3))
+    parameter.grad = torch.arange(6.0).reshape(3, 2).T
+    lay_out_like_parameters([parameter, torch.nn.Parameter(torch.zeros(1))])
+    assert parameter.grad.is_contiguous()
+    assert parameter.grad.tolist() == [[0, 2, 4], [1, 3, 5]]
 
 
 @pytest.mark.parametrize("drift", [0.0, 1e-7])
@@ -44,8 +77,8 @@ def test_a_tied_copy_that_drifted_is_noticed(monkeypatch, drift):
 
     monkeypatch.setattr(dist, "new_group", lambda ranks: None)
     monkeypatch.setattr(dist, "broadcast", broadcast)
-    tie = Tie(name="embed.weight", stages=(0, 2))
-    tied = TiedGradients((tie,), {"embed.weight": parameter}, stage=2)
+    tie = Tie(name="embed.weight", stages=(0, 2), devices=(0, 2))
+    tied = TiedGradients((tie,), {"embed.weight": parameter}, device=2)
     assert tied.owned == []
     if drift:
         with pytest.raises(

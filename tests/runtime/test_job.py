@@ -91,11 +91,24 @@ def test_a_plan_of_another_model_is_refused(folder, tmp_path, rows):
         prepared(make_plan(folder, names, [2, 2]), tmp_path, rows)
 
 
-def test_an_order_that_cannot_run_is_refused(folder, tmp_path, rows):
+@pytest.mark.parametrize(
+    ("actions", "complaint"),
+    [
+        ((("0B0", "0F0"), ("1F0", "1B0")), "waits for ever before 0B0"),
+        ((("0F0", "0B0", "1B0"), ("1F0",)), "stage 1 is on devices 0 and 1"),
+        ((("0F0", "0B0"), ("1F0", "1B0"), ()), "device 2 of the plan has no stage"),
+        ((("0F0", "0B0"), ("1F0", "1B0"), ("2F0", "2B0")), "2F0 is of stage 2, but 2"),
+        ((("0F0", "0B0"), ("1F0", "1I0")), "stage 1 "),
+    ],
+)
+def test_an_order_that_cannot_run_is_refused_in_one_line(
+    folder, tmp_path, rows, actions, complaint
+):
     plan = make_plan(folder, LLAMA, [2, 2], num_microbatches=1)
-    schedule = replace(plan.schedule, actions=(("0B0", "0F0"), ("1F0", "1B0")))
-    with pytest.raises(ArtifactError):
+    schedule = replace(plan.schedule, actions=actions)
+    with pytest.raises(ArtifactError, match=complaint) as raised:
         prepared(replace(plan, schedule=schedule), tmp_path, rows)
+    assert "\n" not in str(raised.value)
 
 
 def test_an_optimizer_that_cannot_run_is_refused(folder, tmp_path, rows):
@@ -115,6 +128,15 @@ def test_a_plan_for_cards_needs_cards(folder, tmp_path, rows, monkeypatch):
         prepared(plan, tmp_path, rows)
     monkeypatch.setattr(torch.distributed, "is_torchelastic_launched", lambda: True)
     assert prepared(plan, tmp_path, rows).plan == plan, "the others are elsewhere"
+
+
+def test_as_many_cards_as_devices_are_needed(folder, tmp_path, rows, monkeypatch):
+    order = ("0F0 2F0 2B0 0B0", "1F0 1B0")
+    plan = make_plan(folder, LLAMA, [1, 2, 1], actions=order, num_microbatches=1)
+    plan = replace(plan, device_type="cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert prepared(plan, tmp_path, rows).plan == plan
 
 
 def test_a_job_that_is_not_there_is_an_error(tmp_path):

@@ -86,10 +86,14 @@ def test_a_stage_that_fails_is_named(torchrun):
     assert all("failed: RunError: the loss of step" in error for error in errors)
 
 
-def test_as_many_processes_as_stages_are_needed(plan):
+def test_as_many_processes_as_devices_are_needed(plan):
     check_world_size(plan, 2)
-    with pytest.raises(WishError, match=r"started 3 processes.* 2 stages"):
+    with pytest.raises(WishError, match=r"started 3 processes.* for 2 devices"):
         check_world_size(plan, 3)
+    order = ("0F0 1F0 1B0 0B0",)
+    both = make_plan("tiny", LAYERS, [4, 4], actions=order, num_microbatches=1)
+    with pytest.raises(WishError, match=r"started 2 processes.* for 1 device;"):
+        check_world_size(both, 2)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ LAYERS = ["embedding", *(f"model.layers.{i}" for i in range(6)), "head"]
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     folder = save_model(llama_config(), tmp_path_factory.mktemp("model") / "tiny")
-    return make_plan(folder, LAYERS, [4, 4], seq_len=32)
+    return make_plan(
+        folder, LAYERS, [2, 2, 3, 1], schedule="zb-v", num_devices=2, seq_len=32
+    )
 
 
 def test_a_plan_starts_its_own_processes(plan, tmp_path, monkeypatch):
@@ -39,7 +41,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(plan, tmp_path):
     options = RunOptions(
         output_dir=tmp_path / "run", steps=5, lr=1e30, max_grad_norm=0.0
     )
-    with pytest.raises(RunError, match=r"stage \d \(.*\) failed: .*the loss of step"):
+    with pytest.raises(RunError, match=r"stages \d \(.*\) failed: .*the loss of step"):
         run_plan(plan, options)
 
 
@@ -72,8 +74,8 @@ def test_a_killed_process_ends_the_others_and_is_named(long_run):
     os.kill(children[1], signal.SIGKILL)
     assert run.wait(30) == 1
     last = stderr_path.read_text().splitlines()[-1]
-    assert last.startswith("error: stage ")
-    assert "was killed by SIGKILL" in last
+    assert last.startswith("error: stages ")
+    assert "were killed by SIGKILL" in last
     assert "model.layers." in last
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 

@@ -44,26 +44,37 @@ def lines(tmp_path):
 
 
 CASES = [
-    ("tied", [8], "1f1b", ()),
-    ("tied", [4, 4], "1f1b", ()),
-    ("tied", [3, 2, 3], "1f1b", LLAMA[1:-1]),
-    ("tied", [1, 3, 3, 1], "gpipe", ()),
-    ("tied", [2, 2, 2, 2], "1f1b", LLAMA[2:5]),
-    ("untied", [2, 6], "gpipe", LLAMA[1:-1]),
-    ("untied", [5, 1, 1, 1], "1f1b", ()),
-    ("experts", [2, 2, 2], "1f1b", MIXTRAL[1:-1]),
-    ("experts", [1, 1, 3, 1], "1f1b", ()),
+    ("tied", [8], "1f1b", 1, ()),
+    ("tied", [4, 4], "1f1b", 2, ()),
+    ("tied", [3, 2, 3], "1f1b", 3, LLAMA[1:-1]),
+    ("tied", [1, 3, 3, 1], "gpipe", 4, ()),
+    ("tied", [2, 2, 2, 2], "1f1b", 4, LLAMA[2:5]),
+    ("tied", [2, 2, 3, 1], "zb-v", 2, LLAMA[2:5]),
+    ("tied", [2, 2, 3, 1], "interleaved-1f1b", 2, ()),
+    ("untied", [2, 6], "gpipe", 2, LLAMA[1:-1]),
+    ("untied", [5, 1, 1, 1], "1f1b", 4, ()),
+    ("experts", [2, 2, 2], "1f1b", 3, MIXTRAL[1:-1]),
+    ("experts", [1, 1, 3, 1], "1f1b", 4, ()),
+    ("experts", [1, 2, 2, 1], "interleaved-zb", 2, MIXTRAL[1:-1]),
 ]
 
 
-@pytest.mark.parametrize(("name", "counts", "schedule", "recompute"), CASES)
+@pytest.mark.parametrize(
+    ("name", "counts", "schedule", "num_devices", "recompute"), CASES
+)
 def test_losses_norms_and_weights_equal_one_process(
-    processes, folders, lines, tmp_path, name, counts, schedule, recompute
+    processes, folders, lines, tmp_path, name, counts, schedule, num_devices, recompute
 ):
     folder = folders[name]
     names = MIXTRAL if name == "experts" else LLAMA
     plan = make_plan(
-        folder, names, counts, schedule=schedule, recompute=recompute, seq_len=16
+        folder,
+        names,
+        counts,
+        schedule=schedule,
+        num_devices=num_devices,
+        recompute=recompute,
+        seq_len=16,
     )
     options = RunOptions(
         output_dir=tmp_path / "run", data=str(lines), lr=1e-2, steps=NUM_STEPS
@@ -86,10 +97,16 @@ def test_losses_norms_and_weights_equal_one_process(
         assert (value - state[key]).norm() <= 1e-4 * state[key].norm(), key
 
 
+@pytest.mark.parametrize(
+    ("counts", "schedule", "num_devices"),
+    [([3, 2, 3], "1f1b", 3), ([2, 2, 3, 1], "zb-v", 2)],
+)
 def test_the_saved_model_has_every_tensor_once_and_keeps_its_tie(
-    processes, folders, lines, tmp_path
+    processes, folders, lines, tmp_path, counts, schedule, num_devices
 ):
-    plan = make_plan(folders["tied"], LLAMA, [3, 2, 3])
+    plan = make_plan(
+        folders["tied"], LLAMA, counts, schedule=schedule, num_devices=num_devices
+    )
     options = RunOptions(output_dir=tmp_path / "run", data=str(lines), lr=0.0, steps=1)
     run_job(processes, plan, options, tmp_path / "work")
 
@@ -132,22 +149,34 @@ def test_random_weights_do_not_depend_on_the_cut(processes, folders, lines, tmp_
 
 
 def test_a_run_directory_is_complete(processes, folders, lines, tmp_path):
-    plan = make_plan(folders["tied"], LLAMA, [4, 4])
+    plan = make_plan(
+        folders["tied"], LLAMA, [2, 2, 3, 1], schedule="zb-v", num_devices=2
+    )
     options = RunOptions(output_dir=tmp_path / "run", data=str(lines), steps=3)
     run_job(processes, plan, options, tmp_path / "work")
 
     record = load_run(options.output_dir)
     assert record.status == "finished"
-    assert record.measured is not None
-    for stage, actions in zip(
-        record.measured.stages, plan.schedule.actions, strict=True
-    ):
-        assert [span.action for span in stage.spans] == list(actions)
+    measured = record.measured
+    assert measured is not None
+    for stage in measured.stages:
         assert stage.busy_s > 0
         assert 0 <= stage.bubble_fraction < 1
-        assert stage.peak_bytes > 0
+        assert stage.forward_s > 0
+        assert stage.backward_s > 0
+        assert stage.weight_grad_s > 0
+    assert [device.stages for device in measured.devices] == [(0, 3), (1, 2)]
+    for device, actions in zip(measured.devices, plan.schedule.actions, strict=True):
+        own = [measured.stages[index] for index in device.stages]
+        spans = sorted((x for s in own for x in s.spans), key=lambda x: x.start_s)
+        assert tuple(span.action for span in spans) == actions
+        assert device.busy_s == pytest.approx(sum(s.busy_s for s in own))
+        assert {s.peak_bytes for s in own} == {device.peak_bytes}
+        assert device.peak_bytes > 0
+        assert device.optimizer_s > 0
     trace = json.loads((options.output_dir / "trace.json").read_text())
-    assert sum(e["ph"] == "X" for e in trace["traceEvents"]) == 2 * 2 * 4
+    num_actions = sum(len(row) for row in plan.schedule.actions)
+    assert sum(e["ph"] == "X" for e in trace["traceEvents"]) == num_actions
     names = {path.name for path in options.output_dir.iterdir()}
     assert names == {"run.json", "metrics.jsonl", "trace.json", "model", "checkpoints"}
     assert not list(Path(options.output_dir).rglob(".*partial"))
