@@ -155,7 +155,8 @@ class Visit:
         memory = self._bench.memory(run)
         recomputed = memory if again is None else self._bench.memory(again)
         flops = count_forward_flops(run)
-        cost = _layer_profile(layer, times, memory, recomputed, flops)
+        largest = max((p.numel() for p in run.parameters), default=0)
+        cost = _layer_profile(layer, times, memory, recomputed, flops, largest)
         return _times_calls(cost, num_calls) if is_block else cost
 
     def _time_optimizers(self, run: LayerRun) -> dict[str, float]:
@@ -180,6 +181,9 @@ def _times_calls(cost: LayerProfile, num_calls: int) -> LayerProfile:
         recompute_s=cost.recompute_s * num_calls,
         activation_bytes=cost.activation_bytes * num_calls,
         recompute_activation_bytes=cost.recompute_activation_bytes * num_calls,
+        input_grad_activation_bytes=cost.input_grad_activation_bytes * num_calls,
+        weight_activation_bytes=cost.weight_activation_bytes * num_calls,
+        weight_grad_activation_bytes=cost.weight_grad_activation_bytes * num_calls,
     )
 
 
@@ -202,6 +206,7 @@ def _layer_profile(
     memory: LayerMemory,
     recomputed: LayerMemory,
     flops: int,
+    largest_parameter: int,
 ) -> LayerProfile:
     return LayerProfile(
         name=layer.name,
@@ -221,4 +226,11 @@ def _layer_profile(
         output_bytes=memory.output_bytes,
         forward_peak_bytes=memory.forward_peak_bytes,
         backward_peak_bytes=memory.backward_peak_bytes,
+        input_grad_activation_bytes=memory.input_grad_activation_bytes,
+        weight_activation_bytes=memory.weight_activation_bytes,
+        weight_grad_activation_bytes=memory.weight_grad_activation_bytes,
+        first_backward_peak_bytes=memory.first_backward_peak_bytes,
+        input_grad_peak_bytes=memory.input_grad_peak_bytes,
+        weight_grad_peak_bytes=memory.weight_grad_peak_bytes,
+        largest_parameter=largest_parameter,
     )
