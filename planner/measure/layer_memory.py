@@ -63,8 +63,7 @@ def measure_memory(
         Its memory. Of a layer without an input that takes a gradient, W is all of B.
     """
     run.drop_gradients()
-    meter = meter or LiveBytes(run.live_tensors(), granularity=granularity)
-    with meter as live:
+    with _meter(run, granularity, meter) as live:
         first = _forward_and_backward(run, live)
         for parameter in run.parameters:
             # From the second microbatch on, gradients are added to what is there.
@@ -87,6 +86,33 @@ def measure_memory(
         input_grad_peak_bytes=split.input_grad_peak_bytes,
         weight_grad_peak_bytes=split.weight_grad_peak_bytes,
     )
+
+
+def measure_kept(
+    run: LayerRun, *, granularity: int = 1, meter: Meter | None = None
+) -> int:
+    """Follow the memory of a layer through F only.
+
+    Args:
+        run: The layer.
+        granularity: Of the allocator [bytes].
+        meter: Counts the bytes; None follows every storage.
+
+    Returns:
+        What autograd keeps from F to B or I [bytes].
+    """
+    with _meter(run, granularity, meter) as live:
+        before = live.current_bytes
+        output = run.forward(run.make_input())
+        edge = get_gradient_edge(output)
+        del output
+        kept: int = live.current_bytes - before
+        del edge
+    return kept
+
+
+def _meter(run: LayerRun, granularity: int, meter: Meter | None) -> Meter:
+    return meter or LiveBytes(run.live_tensors(), granularity=granularity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

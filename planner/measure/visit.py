@@ -153,10 +153,14 @@ class Visit:
         if not is_block:
             times = times.without_forward_overhead(self.overhead_s)
         memory = self._bench.memory(run)
-        recomputed = memory if again is None else self._bench.memory(again)
+        kept = memory.activation_bytes
+        again_kept = kept if again is None else self._bench.kept_bytes(again)
         flops = count_forward_flops(run)
         largest = max((p.numel() for p in run.parameters), default=0)
-        cost = _layer_profile(layer, times, memory, recomputed, flops, largest)
+        cost = _layer_profile(layer, times, memory, flops)
+        cost = replace(
+            cost, recompute_activation_bytes=again_kept, largest_parameter=largest
+        )
         return _times_calls(cost, num_calls) if is_block else cost
 
     def _time_optimizers(self, run: LayerRun) -> dict[str, float]:
@@ -204,9 +208,7 @@ def _layer_profile(
     layer: Layer,
     times: LayerTimes,
     memory: LayerMemory,
-    recomputed: LayerMemory,
     flops: int,
-    largest_parameter: int,
 ) -> LayerProfile:
     return LayerProfile(
         name=layer.name,
@@ -222,7 +224,6 @@ def _layer_profile(
         forward_spread=times.forward_spread,
         backward_spread=times.backward_spread,
         activation_bytes=memory.activation_bytes,
-        recompute_activation_bytes=recomputed.activation_bytes,
         output_bytes=memory.output_bytes,
         forward_peak_bytes=memory.forward_peak_bytes,
         backward_peak_bytes=memory.backward_peak_bytes,
@@ -232,5 +233,4 @@ def _layer_profile(
         first_backward_peak_bytes=memory.first_backward_peak_bytes,
         input_grad_peak_bytes=memory.input_grad_peak_bytes,
         weight_grad_peak_bytes=memory.weight_grad_peak_bytes,
-        largest_parameter=largest_parameter,
     )
