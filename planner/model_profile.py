@@ -4,17 +4,33 @@ A layer is the smallest thing never cut: the embedding, each block, and the
 norm + head. Fields that are absent count as 0, so a profile can be written by
 hand.
 
-What the four memory figures of a layer mean, for one microbatch; a level is the
-sum of live tensor bytes:
+What the memory figures of a layer mean, for one microbatch; a level is the sum of
+live tensor bytes. Kept is:
 
-    activation_bytes      what autograd keeps from F to B: the layer's input if it
-                          is kept, the output only if the layer itself keeps it
-    recompute_activation_bytes   the same when the layer is recomputed
-    forward_peak_bytes    the highest level during F above what the layers before
-                          keep; input and output are included
-    backward_peak_bytes   the highest level during B above what this layer and
-                          those before keep; gradients of output and input are
-                          included, the accumulated ones of parameters are not
+    activation_bytes      from F to B or I: the layer's input if autograd keeps it,
+                          the output only if the layer itself keeps it
+    recompute_activation_bytes     the same when the layer is recomputed
+    input_grad_activation_bytes    from the layer's part of I to the end of the
+                          stage's: I frees nothing before, and adds gradients for W
+    weight_activation_bytes        from I to W, recomputed or not: all of it, only
+                          what lies between a loss and the last parameters is gone
+    weight_grad_activation_bytes   from the layer's part of W to the end of the
+                          stage's: what only I had needed
+
+and the highest level is, during
+
+    forward_peak_bytes    F, above what the layers before keep; input and output are
+                          included
+    backward_peak_bytes   B, above what this layer and those before keep; gradients
+                          of output and input are included, the accumulated ones of
+                          parameters are not
+    first_backward_peak_bytes      the first B of a step; the gradients that it makes
+                          are included
+    input_grad_peak_bytes          I, above the same as B
+    weight_grad_peak_bytes         W, above what this layer and those after keep from
+                          I to W, and those before until the end of W
+
+How they add up in a stage of several layers: `stage_levels`.
 
 Known limitations: times are of one layer alone on an otherwise idle device.
 """
@@ -51,6 +67,14 @@ class LayerProfile:
         output_bytes: Sent to the next stage if the model is cut here [bytes].
         forward_peak_bytes: Highest level during F, as defined above [bytes].
         backward_peak_bytes: Highest level during B, as defined above [bytes].
+        input_grad_activation_bytes: Kept until the stage's I ends [bytes].
+        weight_activation_bytes: Kept from I to W; 0 is not known [bytes].
+        weight_grad_activation_bytes: Kept until the stage's W ends [bytes].
+        first_backward_peak_bytes: Highest level during the first B of a step; 0 is
+            not known [bytes].
+        input_grad_peak_bytes: Highest level during I; 0 is not known [bytes].
+        weight_grad_peak_bytes: Highest level during W; 0 is not known [bytes].
+        largest_parameter: Elements of its largest parameter.
     """
 
     name: str
@@ -70,6 +94,13 @@ class LayerProfile:
     output_bytes: NonNegativeInt = 0
     forward_peak_bytes: NonNegativeInt = 0
     backward_peak_bytes: NonNegativeInt = 0
+    input_grad_activation_bytes: NonNegativeInt = 0
+    weight_activation_bytes: NonNegativeInt = 0
+    weight_grad_activation_bytes: NonNegativeInt = 0
+    first_backward_peak_bytes: NonNegativeInt = 0
+    input_grad_peak_bytes: NonNegativeInt = 0
+    weight_grad_peak_bytes: NonNegativeInt = 0
+    largest_parameter: NonNegativeInt = 0
 
     @property
     def again_s(self) -> float:

@@ -9,6 +9,9 @@ would round away in bfloat16; its states are in float32.
     adamw  bf16     2        2        4       8        16
     sgd    fp32     4        4        -       -         8
     sgd    bf16     2        2        4       -         8
+
+Its step allocates nothing more in fp32. In bfloat16 it needs the gradient in fp32 of
+the one parameter being stepped; afterwards that parameter has none.
 """
 
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ class OptimizerSpec:
         weight_bytes: Of the weight, per parameter [bytes].
         gradient_bytes: Of the gradient, per parameter [bytes].
         state_bytes: Of master weight and states, per parameter [bytes].
+        step_bytes: While it is stepped, per parameter [bytes].
     """
 
     name: str
@@ -33,6 +37,7 @@ class OptimizerSpec:
     weight_bytes: int
     gradient_bytes: int
     state_bytes: int
+    step_bytes: int = 0
 
     @property
     def bytes_per_parameter(self) -> int:
@@ -71,4 +76,5 @@ def optimizer_spec(name: str, dtype: str) -> OptimizerSpec:
         weight_bytes=item_bytes,
         gradient_bytes=item_bytes,
         state_bytes=master_bytes + 4 * _NUM_STATES[name],
+        step_bytes=master_bytes,  # the gradient is as long as the copy
     )

@@ -23,6 +23,7 @@ def test_bytes_per_parameter(name, dtype, weight, gradient, state):
         state,
     )
     assert spec.bytes_per_parameter == weight + gradient + state
+    assert spec.step_bytes == (4 if dtype == "bfloat16" else 0)
 
 
 def test_auto_is_adamw():

@@ -5,7 +5,12 @@ import copy
 import pytest
 import torch
 
+from planner.chain.source import DTYPES
 from planner.errors import WishError
+from planner.measure.live_bytes import LiveBytes
+from planner.model_profile import LayerProfile
+from planner.optimizers import optimizer_spec
+from planner.stage_levels import step_peak_bytes
 from planner.stage_optimizer import StageOptimizer, clip, squared_norm
 
 SHAPES = [(6, 4), (4,), (3, 5)]
@@ -181,3 +186,39 @@ def test_a_largest_norm_of_0_is_off():
     before = [copy.deepcopy(p.grad) for p in parameters]
     clip(parameters, squared_norm(parameters) ** 0.5, 0.0)
     assert all(map(torch.equal, before, (p.grad for p in parameters)))
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["largest first", "largest last"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", KINDS)
+def test_the_end_of_a_step_takes_no_more_than_is_foreseen(name, dtype, order):
+    shapes = [(100, 80), (30, 40), (30,)][::order]
+    stage = [torch.nn.Parameter(torch.randn(s).to(DTYPES[dtype])) for s in shapes]
+    optimizer = StageOptimizer(name, stage)
+    draw_gradients(stage)
+    take_step(stage, optimizer)  # makes the states
+    draw_gradients(stage)
+    states = optimizer.states(shapes).values()
+    tensors = [tensor for state in states for tensor in state.values()]
+    with LiveBytes([*stage, *(p.grad for p in stage), *tensors]) as live:
+        before = live.current_bytes
+        take_step(stage, optimizer)
+    sizes = [parameter.numel() for parameter in stage]
+    layers = [
+        LayerProfile(name=str(i), num_parameters=size, largest_parameter=size)
+        for i, size in enumerate(sizes)
+    ]
+    foreseen = step_peak_bytes(layers, optimizer_spec(name, dtype))
+    norms_bytes = 4 * 3 * len(sizes)
+    assert foreseen <= live.peak_bytes - before <= foreseen + norms_bytes
+
+
+def draw_gradients(stage):
+    for parameter in stage:
+        parameter.grad = torch.randn_like(parameter)
+
+
+def take_step(stage, optimizer):
+    norm = squared_norm(stage) ** 0.5
+    clip(stage, norm, norm / 2)
+    optimizer.step(1e-3)

@@ -1,28 +1,27 @@
-"""Recompute: a layer that keeps its inputs only and runs again before its backward.
+"""Recompute: a layer that keeps its inputs only, and runs again before B or I.
 
-What autograd would keep from F is left empty, and filled by a second F when the
-first piece of it is asked for:
+torch's own (`torch.utils.checkpoint`) brings back what was dropped for one walk
+through the graph. B is one walk, but W is one for each group of parameters: it would
+run a Llama block nine more times and hold nine copies until it ends. Here a layer
+runs again once. What comes back stays where it would be if it had never been
+dropped: in B until its operator is done, after I until the end of W.
 
-    F   keeps the inputs         B   fills, uses and frees piece by piece
-                                 I   fills and uses; W uses again and frees
-
-`torch.utils.checkpoint` does the same for B, but fills anew for every call of
-autograd: under a split backward I would run the layer once more and W once more for
-each of its parameters, ten times for a block of Llama.
+Known limitations: autocast is not restored; a backward of a backward gets no
+gradients through what was brought back.
 """
 
+import contextlib
+import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.checkpoint import get_device_states, set_device_states
+from torch.utils._pytree import tree_leaves
 
 
 def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's forward that keeps its inputs only and runs again before B or I.
+    """A layer's forward that keeps its inputs only and runs again before B.
 
     Args:
         forward: The layer's own.
@@ -32,105 +31,114 @@ def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
         call = _Call(forward, args, kwargs)
-        with saved_tensors_hooks(call.leave_empty, call.fill):
+        with torch.autograd.graph.saved_tensors_hooks(call.drop, call.bring_back):
             return forward(*args, **kwargs)
 
     return run
 
 
-class _Slot:
-    """The place of one tensor that autograd would keep; it fills its call's."""
+class _EnoughError(BaseException):
+    """Leaves a layer that has brought everything back.
 
-    __slots__ = ("__weakref__", "call", "shape", "tensor")
+    Not an `Exception`, so that no handler inside a model swallows it.
+    """
 
-    def __init__(self, call: "_Call", shape: torch.Size):
-        self.call = call
-        self.shape = shape
+
+class _Place:
+    """Stands in the graph for a tensor that was dropped, and holds it afterwards."""
+
+    __slots__ = ("__weakref__", "looks", "tensor")
+
+    def __init__(self, tensor: torch.Tensor):
+        self.looks = (tensor.shape, tensor.dtype)
         self.tensor: torch.Tensor | None = None
 
 
-class _AllFilled(BaseException):
-    """Ends the second run: what would follow is of no use."""
-
-
 class _Call:
-    """One call of a layer, and what is needed to run it again.
-
-    Autograd holds the slots, each slot the call; the call forgets slots that
-    autograd has freed. So all is gone as soon as the graph is.
-    """
+    """One call of a layer, which can be made again."""
 
     def __init__(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ):
-        self._forward = forward
-        self._args, self._kwargs = tree_map(_cut_off, (args, kwargs))
-        self._versions = self._current_versions()
-        self._cpu_state = torch.get_rng_state()
-        self._devices, self._states = get_device_states(*args)
-        self._slots: list[weakref.ref[_Slot]] = []
-        self._num_filled = 0
+        leaves = tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._forward: Callable[[], Any] | None = functools.partial(
+            forward, *args, **kwargs
+        )
+        self._inputs = [(tensor, tensor._version) for tensor in tensors]
+        self._random = _RandomState(tensors)
+        # The graph alone holds the places: with a node goes what it has saved.
+        self._places: list[weakref.ref[_Place]] = []
 
-    def leave_empty(self, tensor: torch.Tensor) -> _Slot:
-        """What autograd keeps in place of a tensor."""
-        slot = _Slot(self, tensor.shape)
-        self._slots.append(weakref.ref(slot))
-        return slot
+    def drop(self, tensor: torch.Tensor) -> _Place:
+        """Forget a tensor that autograd would save."""
+        place = _Place(tensor)
+        self._places.append(weakref.ref(place))
+        return place
 
-    def fill(self, slot: _Slot) -> torch.Tensor:
-        """The tensor of a slot."""
-        if slot.tensor is None:
-            self._run_again()
-        if slot.tensor is None:
-            msg = "a recomputed layer made fewer tensors than the first time"
+    def bring_back(self, place: _Place) -> torch.Tensor:
+        """Give it back, after running the layer again the first time."""
+        if self._forward is not None:
+            self._run_again(self._forward)
+        if place.tensor is None:
+            msg = "a recomputed layer saved less for its backward when it ran again"
             raise RuntimeError(msg)
-        return slot.tensor
+        return place.tensor
 
-    def _run_again(self) -> None:
-        if self._current_versions() != self._versions:
-            msg = "an input of a recomputed layer was changed in place after its F"
+    def _run_again(self, forward: Callable[[], Any]) -> None:
+        if any(tensor._version != version for tensor, version in self._inputs):
+            msg = "the input of a recomputed layer was changed in place after its F"
             raise RuntimeError(msg)
-        self._num_filled = 0
+        waiting = self._places[::-1]
+
+        def keep(tensor: torch.Tensor) -> None:
+            place = waiting.pop()()
+            if place is not None:
+                _fill(place, tensor)
+            if not waiting:
+                raise _EnoughError
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, _never)
         try:
-            with (
-                torch.random.fork_rng(self._devices),
-                torch.enable_grad(),
-                saved_tensors_hooks(self._keep, _never),
-            ):
-                torch.set_rng_state(self._cpu_state)
-                set_device_states(self._devices, self._states)
-                self._forward(*self._args, **self._kwargs)
-        except _AllFilled:
+            with self._random.restored(), torch.enable_grad(), hooks:
+                forward()
+        except _EnoughError:
             pass
-
-    def _keep(self, tensor: torch.Tensor) -> None:
-        slot = self._slots[self._num_filled]()
-        self._num_filled += 1
-        if slot is not None:
-            if slot.shape != tensor.shape:
-                msg = (
-                    f"a recomputed layer made a tensor of shape {tuple(tensor.shape)} "
-                    f"where it was {tuple(slot.shape)} the first time"
-                )
-                raise RuntimeError(msg)
-            slot.tensor = tensor.detach()
-        if self._num_filled == len(self._slots):
-            raise _AllFilled
-
-    def _current_versions(self) -> list[int]:
-        """How often each input was changed in place."""
-        leaves = tree_leaves((self._args, self._kwargs))
-        return [x._version for x in leaves if isinstance(x, torch.Tensor)]
+        self._forward, self._inputs, self._places = None, [], []
 
 
-def _cut_off(value: Any) -> Any:
-    """A tensor without what it was made from; anything else as it is."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().requires_grad_(value.requires_grad)
+def _fill(place: _Place, tensor: torch.Tensor) -> None:
+    looks = (tensor.shape, tensor.dtype)
+    if looks != place.looks:
+        msg = (
+            "a recomputed layer saved a tensor of another shape or type when it ran "
+            f"again: {looks} instead of {place.looks}"
+        )
+        raise RuntimeError(msg)
+    place.tensor = tensor.detach()
 
 
-def _never(_: Any) -> torch.Tensor:
-    msg = "the graph of a second F has no backward"
+def _never(_: None) -> torch.Tensor:
+    msg = "a recomputed layer runs a backward of its own"
     raise RuntimeError(msg)
+
+
+class _RandomState:
+    """Where the random numbers are that a layer is about to draw."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]):
+        cards = {x.device for x in tensors if x.device.type == "cuda"}
+        self._on_cards = {card: torch.cuda.get_rng_state(card) for card in cards}
+        self._on_cpu = torch.get_rng_state()
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Draw the same ones again; afterwards all goes on as if nobody had."""
+        with torch.random.fork_rng(devices=list(self._on_cards)):
+            torch.set_rng_state(self._on_cpu)
+            for card, state in self._on_cards.items():
+                torch.cuda.set_rng_state(state, card)
+            yield

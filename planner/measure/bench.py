@@ -14,7 +14,7 @@ from planner.catalogue import Card
 from planner.errors import WishError
 from planner.measure.cuda_kernels import CudaKernels
 from planner.measure.fake_tensors import fake_tensors
-from planner.measure.layer_memory import LayerMemory, measure_memory
+from planner.measure.layer_memory import LayerMemory, measure_kept, measure_memory
 from planner.measure.layer_run import LayerRun
 from planner.measure.meter import AllocatorMeter
 from planner.measure.progress import Progress
@@ -93,8 +93,21 @@ class Bench:
         Returns:
             Its memory; of a layer that runs on CUDA as the allocator counts it.
         """
-        meter = AllocatorMeter(self.device) if self._is_cuda else None
-        return measure_memory(run, granularity=self.granularity, meter=meter)
+        return measure_memory(run, granularity=self.granularity, meter=self._meter())
+
+    def kept_bytes(self, run: LayerRun) -> int:
+        """Follow the memory of a layer through F only.
+
+        Args:
+            run: The layer.
+
+        Returns:
+            What it keeps from F to B or I [bytes].
+        """
+        return measure_kept(run, granularity=self.granularity, meter=self._meter())
+
+    def _meter(self) -> AllocatorMeter | None:
+        return AllocatorMeter(self.device) if self._is_cuda else None
 
     def clear(self) -> None:
         """Give back the memory of layers that nothing refers to any more."""

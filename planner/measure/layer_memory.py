@@ -1,17 +1,23 @@
 """What a layer keeps and what it needs for a moment.
 
-The four figures are those that `model_profile` defines. The layer runs once
-forward and once backward while a meter counts: storage by storage, or on CUDA the
-allocator.
+The figures are those that `model_profile` defines. The layer runs three times while
+a meter counts, storage by storage or on CUDA the allocator: F and B before there
+are gradients, F and B with them, and F, I and W.
 """
 
 from dataclasses import dataclass
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from planner.measure.layer_run import LayerRun
 from planner.measure.live_bytes import LiveBytes
 from planner.measure.meter import Meter
+from planner.measure.split_backward import (
+    input_backward,
+    splittable,
+    weight_backward,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,22 +25,34 @@ class LayerMemory:
     """Memory of one layer for one microbatch.
 
     Attributes:
-        activation_bytes: What autograd keeps from F to B [bytes].
+        activation_bytes: What autograd keeps from F to B or I [bytes].
+        input_grad_activation_bytes: Kept until a stage's I ends [bytes].
+        weight_activation_bytes: Kept from I to W [bytes].
+        weight_grad_activation_bytes: Kept until a stage's W ends [bytes].
         output_bytes: Of the output [bytes].
         forward_peak_bytes: Highest level during F [bytes].
         backward_peak_bytes: Highest level during B [bytes].
+        first_backward_peak_bytes: The same while there are no gradients [bytes].
+        input_grad_peak_bytes: Highest level during I [bytes].
+        weight_grad_peak_bytes: Highest level during W [bytes].
     """
 
     activation_bytes: int
+    input_grad_activation_bytes: int
+    weight_activation_bytes: int
+    weight_grad_activation_bytes: int
     output_bytes: int
     forward_peak_bytes: int
     backward_peak_bytes: int
+    first_backward_peak_bytes: int
+    input_grad_peak_bytes: int
+    weight_grad_peak_bytes: int
 
 
 def measure_memory(
     run: LayerRun, *, granularity: int = 1, meter: Meter | None = None
 ) -> LayerMemory:
-    """Follow one forward and one backward of a layer.
+    """Follow the memory of a layer through F and all kinds of backward.
 
     Args:
         run: The layer; gradients of its parameters are dropped at the end.
@@ -42,33 +60,148 @@ def measure_memory(
         meter: Counts the bytes; None follows every storage.
 
     Returns:
-        Its memory.
+        Its memory. Of a layer without an input that takes a gradient, W is all of B.
     """
     run.drop_gradients()
-    for parameter in run.parameters:
-        # From the second microbatch on, gradients are added to what is there.
-        parameter.grad = torch.zeros_like(parameter)
-    meter = meter or LiveBytes(run.live_tensors(), granularity=granularity)
-    with meter as live:
-        before = live.current_bytes
-        live.reset_peak()
-        hidden = run.make_input()
-        output = run.forward(hidden)
-        forward_peak = live.peak_bytes - before
-        output_bytes = output.numel() * output.element_size()
-        shape, dtype, device = output.shape, output.dtype, output.device
-        # Only the graph remains: what is alive now, autograd keeps.
-        edge = torch.autograd.graph.get_gradient_edge(output)
-        del hidden, output
-        kept = live.current_bytes - before
-        live.reset_peak()
-        grad = torch.ones(shape, dtype=dtype, device=device)
-        torch.autograd.backward((edge,), (grad,))
-        backward_peak = live.peak_bytes - before - kept
+    with _meter(run, granularity, meter) as live:
+        first = _forward_and_backward(run, live)
+        for parameter in run.parameters:
+            # From the second microbatch on, gradients are added to what is there.
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        whole = _forward_and_backward(run, live)
+        split = _unsplit(whole)
+        if run.leaf is not None:
+            split = _split_backward(run, live)
     run.drop_gradients()
     return LayerMemory(
-        activation_bytes=kept,
+        activation_bytes=whole.kept_bytes,
+        input_grad_activation_bytes=split.kept_in_input_grad_bytes,
+        weight_activation_bytes=split.kept_bytes,
+        weight_grad_activation_bytes=split.kept_in_weight_grad_bytes,
+        output_bytes=whole.output_bytes,
+        forward_peak_bytes=whole.forward_peak_bytes,
+        backward_peak_bytes=whole.backward_peak_bytes,
+        first_backward_peak_bytes=first.backward_peak_bytes,
+        input_grad_peak_bytes=split.input_grad_peak_bytes,
+        weight_grad_peak_bytes=split.weight_grad_peak_bytes,
+    )
+
+
+def measure_kept(
+    run: LayerRun, *, granularity: int = 1, meter: Meter | None = None
+) -> int:
+    """Follow the memory of a layer through F only.
+
+    Args:
+        run: The layer.
+        granularity: Of the allocator [bytes].
+        meter: Counts the bytes; None follows every storage.
+
+    Returns:
+        What autograd keeps from F to B or I [bytes].
+    """
+    with _meter(run, granularity, meter) as live:
+        before = live.current_bytes
+        output = run.forward(run.make_input())
+        edge = get_gradient_edge(output)
+        del output
+        kept: int = live.current_bytes - before
+        del edge
+    return kept
+
+
+def _meter(run: LayerRun, granularity: int, meter: Meter | None) -> Meter:
+    return meter or LiveBytes(run.live_tensors(), granularity=granularity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Whole:
+    """One F and one B."""
+
+    kept_bytes: int
+    output_bytes: int
+    forward_peak_bytes: int
+    backward_peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    """One I and one W."""
+
+    input_grad_peak_bytes: int
+    kept_in_input_grad_bytes: int
+    kept_bytes: int
+    weight_grad_peak_bytes: int
+    kept_in_weight_grad_bytes: int
+
+
+def _unsplit(whole: _Whole) -> _Split:
+    """I that does nothing."""
+    return _Split(
+        input_grad_peak_bytes=0,
+        kept_in_input_grad_bytes=whole.kept_bytes,
+        kept_bytes=whole.kept_bytes,
+        weight_grad_peak_bytes=whole.backward_peak_bytes,
+        kept_in_weight_grad_bytes=0,
+    )
+
+
+def _forward_and_backward(run: LayerRun, live: Meter) -> _Whole:
+    before = live.current_bytes
+    live.reset_peak()
+    hidden = run.make_input()
+    output = run.forward(hidden)
+    forward_peak = live.peak_bytes - before
+    output_bytes = output.numel() * output.element_size()
+    shape, dtype, device = output.shape, output.dtype, output.device
+    # Only the graph remains: what is alive now, autograd keeps.
+    edge = get_gradient_edge(output)
+    del hidden, output
+    kept = live.current_bytes - before
+    live.reset_peak()
+    grad = torch.ones(shape, dtype=dtype, device=device)
+    torch.autograd.backward((edge,), (grad,))
+    backward_peak = live.peak_bytes - before - kept
+    run.drop_input_gradients()
+    return _Whole(
+        kept_bytes=kept,
         output_bytes=output_bytes,
         forward_peak_bytes=forward_peak,
         backward_peak_bytes=backward_peak,
+    )
+
+
+def _split_backward(run: LayerRun, live: Meter) -> _Split:
+    """F, I and W, as a layer of a stage that others follow.
+
+    Their groups of parameters hold the whole graph until they are done. Nothing
+    follows a loss: what lies between it and the last parameters goes with I.
+    """
+    before = live.current_bytes
+    output = splittable(run.forward(run.make_input()))
+    held: GradientEdge | None = get_gradient_edge(output)
+    # The output is there, too, which I must be handed: not of the layer.
+    start = live.current_bytes
+    live.reset_peak()
+    is_loss, grad = not output.ndim, torch.ones_like(output)
+    groups = input_backward(run, output, grad)
+    input_peak = live.peak_bytes - start
+    del output, grad
+    run.drop_input_gradients()
+    in_input_grad = live.current_bytes - before
+    if is_loss:
+        held = None
+    kept = live.current_bytes - before
+    live.reset_peak()
+    weight_backward(run, groups)
+    weight_peak = live.peak_bytes - before - kept
+    in_weight_grad = live.current_bytes - before
+    del held
+    return _Split(
+        input_grad_peak_bytes=input_peak,
+        kept_in_input_grad_bytes=in_input_grad,
+        kept_bytes=kept,
+        weight_grad_peak_bytes=weight_peak,
+        kept_in_weight_grad_bytes=in_weight_grad,
     )

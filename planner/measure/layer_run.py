@@ -57,6 +57,10 @@ class LayerRun:
         """Forget the gradients of parameters and input."""
         for parameter in self.parameters:
             parameter.grad = None
+        self.drop_input_gradients()
+
+    def drop_input_gradients(self) -> None:
+        """Forget the gradients of what crosses the cut before the layer."""
         for extra in self.extras:
             extra.grad = None
         if self.leaf is not None:

@@ -13,16 +13,16 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
-from torch.distributed.pipelining._backward import (
-    stage_backward_input,
-    stage_backward_weight,
-)
 
 from planner.measure.layer_run import LayerRun
 from planner.measure.sampling import Round, sample, spread
+from planner.measure.split_backward import (
+    input_backward,
+    splittable,
+    weight_backward,
+)
 from planner.measure.stopwatch import Stopwatch
 from planner.stage_optimizer import StageOptimizer, clip, squared_norm
 
@@ -101,35 +101,19 @@ def _round(run: LayerRun, again: LayerRun | None, watch: Stopwatch) -> Round:
 
 
 def _backward(run: LayerRun, watch: Stopwatch, *, forward: str, backward: str) -> None:
-    _forget_inputs(run)
+    run.drop_input_gradients()  # every microbatch has its own
     output = watch.run(forward, partial(run.forward, run.make_input()))
     grad = _grad_like(output)
     watch.run(backward, partial(torch.autograd.backward, output, grad))
 
 
 def _split_backward(run: LayerRun, watch: Stopwatch) -> None:
-    _forget_inputs(run)
+    run.drop_input_gradients()  # every microbatch has its own
     output = watch.run("F", partial(run.forward, run.make_input()))
-    if output._is_view():
-        output = output.clone()  # it is detached in place, which no view can be
+    output = splittable(output)
     grad = _grad_like(output)
-    inputs = [run.leaf, *run.extras]
-
-    def input_grad() -> Any:
-        return stage_backward_input([output], [grad], inputs, iter(run.parameters))
-
-    def weight_grad() -> Any:
-        return stage_backward_weight(iter(run.parameters), groups)
-
-    _, groups = watch.run("I", input_grad)
-    watch.run("W", weight_grad)
-
-
-def _forget_inputs(run: LayerRun) -> None:
-    """Every microbatch has inputs of its own; the parameters' gradients add up."""
-    for tensor in (run.leaf, *run.extras):
-        if tensor is not None:
-            tensor.grad = None
+    groups = watch.run("I", partial(input_backward, run, output, grad))
+    watch.run("W", partial(weight_backward, run, groups))
 
 
 def _grad_like(output: torch.Tensor) -> torch.Tensor:

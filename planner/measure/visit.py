@@ -153,9 +153,14 @@ class Visit:
         if not is_block:
             times = times.without_forward_overhead(self.overhead_s)
         memory = self._bench.memory(run)
-        recomputed = memory if again is None else self._bench.memory(again)
+        kept = memory.activation_bytes
+        again_kept = kept if again is None else self._bench.kept_bytes(again)
         flops = count_forward_flops(run)
-        cost = _layer_profile(layer, times, memory, recomputed, flops)
+        largest = max((p.numel() for p in run.parameters), default=0)
+        cost = _layer_profile(layer, times, memory, flops)
+        cost = replace(
+            cost, recompute_activation_bytes=again_kept, largest_parameter=largest
+        )
         return _times_calls(cost, num_calls) if is_block else cost
 
     def _time_optimizers(self, run: LayerRun) -> dict[str, float]:
@@ -180,6 +185,9 @@ def _times_calls(cost: LayerProfile, num_calls: int) -> LayerProfile:
         recompute_s=cost.recompute_s * num_calls,
         activation_bytes=cost.activation_bytes * num_calls,
         recompute_activation_bytes=cost.recompute_activation_bytes * num_calls,
+        input_grad_activation_bytes=cost.input_grad_activation_bytes * num_calls,
+        weight_activation_bytes=cost.weight_activation_bytes * num_calls,
+        weight_grad_activation_bytes=cost.weight_grad_activation_bytes * num_calls,
     )
 
 
@@ -200,7 +208,6 @@ def _layer_profile(
     layer: Layer,
     times: LayerTimes,
     memory: LayerMemory,
-    recomputed: LayerMemory,
     flops: int,
 ) -> LayerProfile:
     return LayerProfile(
@@ -217,8 +224,13 @@ def _layer_profile(
         forward_spread=times.forward_spread,
         backward_spread=times.backward_spread,
         activation_bytes=memory.activation_bytes,
-        recompute_activation_bytes=recomputed.activation_bytes,
         output_bytes=memory.output_bytes,
         forward_peak_bytes=memory.forward_peak_bytes,
         backward_peak_bytes=memory.backward_peak_bytes,
+        input_grad_activation_bytes=memory.input_grad_activation_bytes,
+        weight_activation_bytes=memory.weight_activation_bytes,
+        weight_grad_activation_bytes=memory.weight_grad_activation_bytes,
+        first_backward_peak_bytes=memory.first_backward_peak_bytes,
+        input_grad_peak_bytes=memory.input_grad_peak_bytes,
+        weight_grad_peak_bytes=memory.weight_grad_peak_bytes,
     )

@@ -1,11 +1,11 @@
-"""A recomputed layer keeps its inputs, runs once more and computes the same."""
+"""A recomputed layer: runs again once, and computes the same."""
 
 import gc
+import itertools
 import weakref
 
 import pytest
 import torch
-from torch import nn
 from torch.distributed.pipelining._backward import (
     stage_backward_input,
     stage_backward_weight,
@@ -14,102 +14,112 @@ from torch.distributed.pipelining._backward import (
 from planner.chain.recompute import recomputed
 
 
-class Layer(nn.Module):
-    """Two products and a dropout, which draws the same mask the second time."""
+class Counted(torch.nn.Sequential):
+    """A layer with several groups of parameters and dropout; counts its forwards."""
 
     def __init__(self):
-        super().__init__()
         torch.manual_seed(0)
-        self.up, self.down = nn.Linear(8, 32), nn.Linear(32, 8)
-        self.num_calls = 0
-        self.made = []
+        super().__init__(
+            torch.nn.Linear(4, 8),
+            torch.nn.GELU(),
+            torch.nn.Dropout(0.5),
+            torch.nn.LayerNorm(8),
+            torch.nn.Linear(8, 4),
+        )
+        self.num_forwards = 0
 
-    def forward(self, x, *, scale):
-        self.num_calls += 1
-        inner = torch.tanh(self.up(x))
-        self.made.append(weakref.ref(inner))
-        inner = nn.functional.dropout(inner, 0.5)
-        return x + self.down(inner) * scale[0]
+    def forward(self, x):
+        self.num_forwards += 1
+        return super().forward(x)
 
 
-def inputs():
+def input_of():
+    return torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
+
+
+def gradients(layer, leaf):
+    found = [leaf.grad, *(p.grad for p in layer.parameters())]
+    layer.zero_grad()
+    return found
+
+
+def backward(layer, forward):
+    leaf = input_of()
     torch.manual_seed(1)
-    return torch.randn(4, 8, requires_grad=True), (torch.rand(8),)
+    forward(leaf).square().sum().backward()
+    return gradients(layer, leaf)
 
 
-def gradients(layer, x):
-    return [x.grad, *(p.grad for p in layer.parameters())]
+def split_backward(layer, forward):
+    leaf = input_of()
+    torch.manual_seed(1)
+    loss = forward(leaf).square().sum()
+    _, groups = stage_backward_input([loss], None, [leaf], layer.parameters())
+    stage_backward_weight(layer.parameters(), groups)
+    return gradients(layer, leaf)
 
 
-def plain():
-    layer, (x, scale) = Layer(), inputs()
-    torch.manual_seed(2)
-    layer(x, scale=scale).sum().backward()
-    return gradients(layer, x)
+@pytest.mark.parametrize("work", [backward, split_backward])
+def test_a_layer_runs_again_once_and_draws_the_same_numbers(work):
+    layer = Counted()
+    expected = work(layer, layer)
+    assert layer.num_forwards == 1
+    found = work(layer, recomputed(layer))
+    assert layer.num_forwards == 3
+    for grad, same in zip(found, expected, strict=True):
+        assert torch.equal(grad, same)
 
 
-def forward_again(layer, x, scale):
-    torch.manual_seed(2)
-    return recomputed(layer.forward)(x, scale=scale)
-
-
-def test_a_backward_gives_the_same_gradients_after_one_more_forward():
-    layer, (x, scale) = Layer(), inputs()
-    output = forward_again(layer, x, scale)
-    assert layer.num_calls == 1
-    drawn = torch.get_rng_state()
-    output.sum().backward()
-    assert layer.num_calls == 2
-    assert torch.equal(torch.get_rng_state(), drawn), "who draws next is not disturbed"
-    for found, expected in zip(gradients(layer, x), plain(), strict=True):
-        assert torch.equal(found, expected)
-
-
-def test_both_halves_of_a_backward_together_run_the_layer_once_more():
-    layer, (x, scale) = Layer(), inputs()
-    output = forward_again(layer, x, scale)
-    weights = list(layer.parameters())
-    ones = [torch.ones(4, 8)]
-    _, groups = stage_backward_input([output], ones, [x], iter(weights))
-    assert len(groups) > 1
-    stage_backward_weight(iter(weights), groups)
-    assert layer.num_calls == 2
-    for found, expected in zip(gradients(layer, x), plain(), strict=True):
-        torch.testing.assert_close(found, expected)
+def test_what_is_drawn_after_a_backward_does_not_depend_on_recompute():
+    layer = Counted()
+    backward(layer, layer)
+    drawn = torch.rand(3)
+    backward(layer, recomputed(layer))
+    assert torch.equal(torch.rand(3), drawn)
 
 
 def test_what_is_made_inside_is_gone_after_forward_and_after_backward():
-    layer, (x, scale) = Layer(), inputs()
+    made = []
+
+    def forward(x):
+        inner = torch.tanh(x * 2)
+        made.append(weakref.ref(inner))
+        return inner.exp()
+
     gc.disable()
     try:
-        output = forward_again(layer, x, scale)
-        assert layer.made[0]() is None
+        output = recomputed(forward)(input_of())
+        assert made[0]() is None
         output.sum().backward()
-        assert layer.made[1]() is None
+        assert made[1]() is None
     finally:
         gc.enable()
 
 
-def test_an_input_that_was_changed_is_noticed():
-    layer, (x, scale) = Layer(), inputs()
-    hidden = x * 2
-    output = forward_again(layer, hidden, scale)
+def test_without_gradients_nothing_is_kept_to_run_again():
+    layer = Counted()
     with torch.no_grad():
-        hidden.add_(1)
-    with pytest.raises(RuntimeError, match="changed in place after its F"):
+        assert not recomputed(layer)(input_of()).requires_grad
+    assert layer.num_forwards == 1
+
+
+def test_an_input_that_was_changed_meanwhile_is_told():
+    hidden = input_of() * 1
+    output = recomputed(Counted())(hidden)
+    hidden.mul_(2)
+    with pytest.raises(RuntimeError, match="was changed in place after its F"):
         output.sum().backward()
 
 
 @pytest.mark.parametrize(
-    ("second", "complaint"),
+    ("forward_of_turn", "said"),
     [
-        (lambda x: x.repeat(2, 1).exp(), r"of shape \(8, 8\) where it was \(4, 8\)"),
-        (lambda x: x + 1, "fewer tensors than the first time"),
+        (lambda x, turn: x.exp().exp() if turn == 1 else x.exp(), "saved less"),
+        (lambda x, turn: torch.cat([x] * turn).exp(), "of another shape"),
     ],
 )
-def test_a_second_run_that_differs_is_noticed(second, complaint):
-    runs = iter([torch.exp, second])
-    x = torch.randn(4, 8, requires_grad=True)
-    output = recomputed(lambda x: next(runs)(x))(x)
-    with pytest.raises(RuntimeError, match=complaint):
+def test_a_layer_that_runs_otherwise_the_second_time_is_told(forward_of_turn, said):
+    turns = itertools.count(1)
+    output = recomputed(lambda x: forward_of_turn(x, next(turns)))(input_of())
+    with pytest.raises(RuntimeError, match=said):
         output.sum().backward()

@@ -52,22 +52,37 @@ def model_run(
     config, kind, *, shape=(2, 16), dtype="float32", recompute=False, device=CPU
 ):
     """A model's embedding, first block or head."""
+    index = {"embedding": 0, "block": 1, "head": len(_chain(config).layers) - 1}[kind]
+    settings = {"shape": shape, "dtype": dtype, "device": device}
+    stage, whole = model_stage(config, index, index, **settings)
+    return block_run(stage, whole, recompute=recompute) if kind == "block" else whole
+
+
+def model_stage(
+    config, first, last, *, shape, dtype="float32", recompute=False, device=CPU
+):
+    """A stage of a model and the run of it; layers count from the end, too."""
     chain = _chain(config)
-    index = {"embedding": 0, "block": 1, "head": len(chain.layers) - 1}[kind]
-    recipe = StageRecipe(first=index, last=index, dtype=dtype, attention="auto")
+    first, last = (index % len(chain.layers) for index in (first, last))
+    inner = [layer.name for layer in chain.inner] if recompute else []
     stage = build_stage(
         ModelSource(id="tests", config=config),
         chain,
-        recipe,
+        StageRecipe(
+            first=first,
+            last=last,
+            dtype=dtype,
+            attention="auto",
+            recompute=tuple(inner),
+        ),
         device=device,
         seed=0,
     )
     width = chain.handover.hidden[0].shape[-1]
     hidden = torch.randn(*shape, width).to(device, getattr(torch, dtype))
-    received = () if kind == "embedding" else (hidden,)
+    received = () if first == 0 else (hidden,)
     ids = torch.zeros(shape, dtype=torch.long, device=device)
-    whole = stage_run(stage, received, {"input_ids": ids, "labels": ids})
-    return block_run(stage, whole, recompute=recompute) if kind == "block" else whole
+    return stage, stage_run(stage, received, {"input_ids": ids, "labels": ids})
 
 
 def _chain(config):

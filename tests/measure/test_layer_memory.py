@@ -4,9 +4,9 @@ import pytest
 import torch
 from layer_runs import CONFIGS, FAKE_CONFIGS, model_run, module_run
 
-from planner.chain.stage_module import recomputed
+from planner.chain.recompute import recomputed
 from planner.measure.fake_tensors import fake_tensors
-from planner.measure.layer_memory import LayerMemory, measure_memory
+from planner.measure.layer_memory import LayerMemory, measure_kept, measure_memory
 from planner.measure.meter import AllocatorMeter
 
 B, S, H = 2, 64, 64
@@ -18,9 +18,15 @@ def test_a_linear_layer_keeps_its_input():
     run = module_run(torch.nn.Linear(H, H, bias=False), (B, S, H))
     assert measure_memory(run) == LayerMemory(
         activation_bytes=X,
+        input_grad_activation_bytes=2 * X,
+        weight_activation_bytes=2 * X,  # input, and the output's gradient
+        weight_grad_activation_bytes=0,
         output_bytes=X,
         forward_peak_bytes=2 * X,  # input and output
         backward_peak_bytes=2 * X + W,  # both gradients, and the weight's share
+        first_backward_peak_bytes=2 * X + W,  # and the weight's gradient
+        input_grad_peak_bytes=2 * X,
+        weight_grad_peak_bytes=W,
     )
 
 
@@ -74,6 +80,41 @@ def test_recompute_keeps_the_input_only_and_needs_the_rest_in_the_backward():
     assert again.activation_bytes + again.backward_peak_bytes == whole
 
 
+def test_what_is_split_keeps_all_inputs_and_the_gradients_that_w_needs():
+    mlp = torch.nn.Sequential(
+        torch.nn.Linear(H, 4 * H, bias=False),
+        torch.nn.GELU(),
+        torch.nn.Linear(4 * H, H, bias=False),
+    )
+    memory = measure_memory(module_run(mlp, (B, S, H)))
+    # A graph that is walked through again keeps the activation's input, too.
+    gradients = 4 * X + X
+    assert memory.weight_activation_bytes == X + 4 * X + 4 * X + gradients
+    assert memory.input_grad_activation_bytes == memory.weight_activation_bytes
+    assert memory.weight_grad_activation_bytes == 4 * X
+    run = module_run(mlp, (B, S, H), forward=recomputed(mlp))
+    again = measure_memory(run)
+    assert again.weight_activation_bytes == memory.weight_activation_bytes
+    assert measure_kept(run) == again.activation_bytes == X
+
+
+def test_after_i_a_loss_is_gone_down_to_the_last_parameters():
+    linear = torch.nn.Linear(H, 4 * H, bias=False)
+    run = module_run(linear, (B, S, H), forward=lambda x: linear(x).exp().sum())
+    memory = measure_memory(run)
+    assert memory.activation_bytes == X + 4 * X  # input, exponentials
+    assert memory.input_grad_activation_bytes == X + 4 * X + 4 * X
+    assert memory.weight_activation_bytes == X + 4 * X  # input, gradient
+
+
+def test_w_of_an_embedding_is_all_of_its_b():
+    run = model_run(CONFIGS["llama"], "embedding")
+    memory = measure_memory(run)
+    assert memory.weight_activation_bytes == memory.activation_bytes
+    assert memory.input_grad_peak_bytes == 0
+    assert memory.weight_grad_peak_bytes == memory.backward_peak_bytes
+
+
 def test_gradients_are_dropped_and_do_not_change_the_next_answer():
     run = module_run(torch.nn.Linear(H, H), (B, S, H))
     first = measure_memory(run)
@@ -87,9 +128,15 @@ def test_the_granularity_rounds_every_tensor_up():
     run = module_run(torch.nn.Linear(3, 3, bias=False), (1, 3))
     assert measure_memory(run, granularity=512) == LayerMemory(
         activation_bytes=512,
+        input_grad_activation_bytes=1024,
+        weight_activation_bytes=1024,
+        weight_grad_activation_bytes=0,
         output_bytes=12,
         forward_peak_bytes=1024,
         backward_peak_bytes=3 * 512,
+        first_backward_peak_bytes=3 * 512,
+        input_grad_peak_bytes=1024,
+        weight_grad_peak_bytes=512,
     )
 
 
@@ -126,8 +173,8 @@ def test_a_meter_is_read_where_a_storage_would_be_counted():
     class Scripted:
         """Says what it is told: now and at the peak, in the order of the run."""
 
-        levels = iter([100, 400])
-        peaks = iter([1000, 1500])
+        levels = iter([0, 0, 100, 400, 100, 900, 600, 500, 150])
+        peaks = iter([0, 7, 1000, 1500, 1250, 580])
         num_resets = 0
 
         @property
@@ -151,8 +198,14 @@ def test_a_meter_is_read_where_a_storage_would_be_counted():
     run = module_run(torch.nn.Linear(H, H, bias=False), (B, S, H))
     assert measure_memory(run, meter=meter) == LayerMemory(
         activation_bytes=400 - 100,
+        input_grad_activation_bytes=600 - 100,
+        weight_activation_bytes=500 - 100,
+        weight_grad_activation_bytes=150 - 100,
         output_bytes=X,
         forward_peak_bytes=1000 - 100,
         backward_peak_bytes=1500 - 400,
+        first_backward_peak_bytes=7,
+        input_grad_peak_bytes=1250 - 900,
+        weight_grad_peak_bytes=580 - 500,
     )
-    assert meter.num_resets == 2
+    assert meter.num_resets == 6
