@@ -19,7 +19,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 WORDS = {"errors", "units", "table", "versions", "artifact"}
 ARTIFACTS = WORDS | {"catalogue", "cards", "model_profile", "plan", "run_record"}
 PURE = ARTIFACTS | {"cluster", "stage_links", "optimizers", "schedule", "plan_check"}
-PURE |= {"memory", "stage_levels", "simulate"}
+PURE |= {"memory", "simulate"}
 TEXTS = {"cards_text", "links_text", "plan_profile", "plan_text", "run_text"}
 MAY_IMPORT = {
     "errors": set(),
@@ -37,7 +37,6 @@ MAY_IMPORT = {
     "cluster": ARTIFACTS | {"stage_links"},
     "plan_check": ARTIFACTS | {"schedule"},
     "memory": ARTIFACTS | {"cluster", "optimizers", "schedule"},
-    "stage_levels": ARTIFACTS | {"memory", "optimizers"},
     "simulate": ARTIFACTS | {"cluster", "schedule"},
     "least_cards": ARTIFACTS | {"memory", "optimizers"},
     "profile_text": ARTIFACTS | {"memory", "optimizers", "least_cards"},

@@ -8,9 +8,9 @@ import torch
 from planner.chain.source import DTYPES
 from planner.errors import WishError
 from planner.measure.live_bytes import LiveBytes
+from planner.memory.stage_levels import step_peak_bytes
 from planner.model_profile import LayerProfile
 from planner.optimizers import optimizer_spec
-from planner.stage_levels import step_peak_bytes
 from planner.stage_optimizer import StageOptimizer, clip, squared_norm
 
 SHAPES = [(6, 4), (4,), (3, 5)]

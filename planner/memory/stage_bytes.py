@@ -11,22 +11,14 @@ The level of a stage, above what is always there, for one microbatch:
            |   F          kept            I      |_|  |_          F ... I .. W
                                              held    W
 
-A peak is counted above the level at the start of its action. Walking through the
-layers i of a stage, with A_i kept and H_i held by each:
-
-    F of layer l   sum(A_i, i < l) + forward peak of l
-    B of layer l   what recompute of l brings back + backward peak of l
-                   - sum(A_i, i > l), which is freed already
-    I of layer l   the same with I's peak, + sum(max(H_i - A_i, 0), i > l)
-    W of layer l   W's peak; all that is held is taken to be there until its end
-
-Of the first stage PyTorch does nothing in I and all of B in W.
+A peak is counted above the level at the start of its action; how high each goes is
+found by walking through the layers (`stage_levels`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.memory.at_peak import kept_bytes
+from planner.memory.stage_levels import stage_levels
 from planner.model_profile import LayerProfile
 from planner.optimizers import OptimizerSpec
 
@@ -86,9 +78,13 @@ def stage_bytes(
     Returns:
         Its memory.
     """
-    held = sum(_held_bytes(*pair) for pair in zip(layers, recomputed, strict=True))
-    kept = sum(kept_bytes(*pair) for pair in zip(layers, recomputed, strict=True))
-    backward_peak = _backward_peak(layers, recomputed)
+    levels = stage_levels(
+        layers,
+        recomputed=recomputed,
+        gradient_bytes=optimizer.gradient_bytes,
+        is_first=is_first,
+    )
+    kept, held = levels.kept_bytes, levels.weight_kept_bytes
     return StageBytes(
         weights_bytes=num_parameters * optimizer.weight_bytes,
         gradients_bytes=num_parameters * optimizer.gradient_bytes,
@@ -96,48 +92,9 @@ def stage_bytes(
         input_bytes=input_bytes,
         output_bytes=output_bytes,
         kept_bytes=kept,
-        held_bytes=kept if is_first else held,
-        forward_peak_bytes=_forward_peak(layers, recomputed),
-        backward_peak_bytes=backward_peak,
-        input_grad_peak_bytes=0 if is_first else _input_grad_peak(layers, recomputed),
-        weight_grad_peak_bytes=backward_peak if is_first else _weight_grad_peak(layers),
+        held_bytes=held,
+        forward_peak_bytes=levels.forward_peak_bytes,
+        backward_peak_bytes=levels.backward_peak_bytes - kept,
+        input_grad_peak_bytes=levels.input_grad_peak_bytes - kept,
+        weight_grad_peak_bytes=levels.weight_grad_peak_bytes - held,
     )
-
-
-def _held_bytes(layer: LayerProfile, recomputed: bool) -> int:
-    """From I to W: nothing is known to go with I, and what was dropped is back."""
-    return max(layer.activation_bytes, kept_bytes(layer, recomputed))
-
-
-def _brought_back_bytes(layer: LayerProfile, recomputed: bool) -> int:
-    return max(layer.activation_bytes - kept_bytes(layer, recomputed), 0)
-
-
-def _forward_peak(layers: Sequence[LayerProfile], recomputed: Sequence[bool]) -> int:
-    highest = below = 0
-    for layer, again in zip(layers, recomputed, strict=True):
-        highest = max(highest, below + layer.forward_peak_bytes)
-        below += kept_bytes(layer, again)
-    return highest
-
-
-def _backward_peak(layers: Sequence[LayerProfile], recomputed: Sequence[bool]) -> int:
-    highest = level = 0
-    for layer, again in zip(layers[::-1], recomputed[::-1], strict=True):
-        back = _brought_back_bytes(layer, again)
-        highest = max(highest, level + back + layer.backward_peak_bytes)
-        level -= kept_bytes(layer, again)
-    return highest
-
-
-def _input_grad_peak(layers: Sequence[LayerProfile], recomputed: Sequence[bool]) -> int:
-    highest = level = 0
-    for layer, again in zip(layers[::-1], recomputed[::-1], strict=True):
-        back = _brought_back_bytes(layer, again)
-        highest = max(highest, level + back + layer.backward_peak_bytes)
-        level += max(_held_bytes(layer, again) - kept_bytes(layer, again), 0)
-    return highest
-
-
-def _weight_grad_peak(layers: Sequence[LayerProfile]) -> int:
-    return max((layer.backward_peak_bytes for layer in layers), default=0)

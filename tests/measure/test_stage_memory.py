@@ -19,8 +19,8 @@ from torch.distributed.pipelining._backward import (
 
 from planner.measure.layer_memory import measure_memory
 from planner.measure.live_bytes import LiveBytes
+from planner.memory.stage_levels import StageLevels, stage_levels
 from planner.model_profile import LayerProfile
-from planner.stage_levels import StageLevels, stage_levels
 
 SHAPE = (1, 64)
 NUM_BLOCKS = 4

@@ -25,7 +25,7 @@ it arrived in a buffer.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.memory import kept_bytes
+from planner.memory.at_peak import kept_bytes
 from planner.model_profile import LayerProfile
 from planner.optimizers import OptimizerSpec
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from planner.memory.stage_levels import StageLevels, stage_levels, step_peak_bytes
 from planner.model_profile import LayerProfile
 from planner.optimizers import optimizer_spec
-from planner.stage_levels import StageLevels, stage_levels, step_peak_bytes
 
 BLOCK = LayerProfile(
     name="block",
