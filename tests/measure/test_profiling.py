@@ -93,6 +93,13 @@ BYTES = (
     "output_bytes",
     "forward_peak_bytes",
     "backward_peak_bytes",
+    "input_grad_activation_bytes",
+    "weight_activation_bytes",
+    "weight_grad_activation_bytes",
+    "first_backward_peak_bytes",
+    "input_grad_peak_bytes",
+    "weight_grad_peak_bytes",
+    "largest_parameter",
 )
 
 
