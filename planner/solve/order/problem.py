@@ -139,15 +139,7 @@ def order_problem(
     if num_microbatches < 1:
         msg = f"{num_microbatches} microbatches: an order needs at least one"
         raise ValueError(msg)
-    for device, own in enumerate(stages):
-        least = sum(kept[s] for s in own)
-        if least > room[device]:
-            msg = (
-                f"one microbatch keeps {format_bytes(round(least))} on device "
-                f"{device}, which has {format_bytes(round(room[device]))} left for it; "
-                "use a smaller microbatch or recompute"
-            )
-            raise InfeasibleError(msg)
+    _check_room(stages, kept, room)
     sends = [_sends(times, device_of_stage, s) for s in range(count)]
     return OrderProblem(
         num_microbatches=num_microbatches,
@@ -172,6 +164,21 @@ def order_problem(
         kept_bytes=kept,
         room_bytes=room,
     )
+
+
+def _check_room(
+    stages: Sequence[Sequence[int]], kept: Sequence[float], room: Sequence[float]
+) -> None:
+    """Refuse a device on which not even one microbatch fits."""
+    for device, own in enumerate(stages):
+        least = sum(kept[s] for s in own)
+        if least > room[device]:
+            msg = (
+                f"one microbatch keeps {format_bytes(round(least))} on device "
+                f"{device}, which has {format_bytes(round(room[device]))} left for it; "
+                "use a smaller microbatch or recompute"
+            )
+            raise InfeasibleError(msg)
 
 
 def _sends(

@@ -21,12 +21,12 @@ def quickest_s(problem: OrderProblem, horizon_s: int) -> float:
     program = pulp.LpProblem("quickest_order", pulp.LpMinimize)
     first, last = _windows(duration, send, horizon_s)
     starts = {
-        (code, m, t): pulp.LpVariable(f"x_{code}_{m}_{t}", cat="Binary")
+        (code, m, t): program.add_variable(f"x_{code}_{m}_{t}", 0, 1, pulp.LpInteger)
         for code in range(4 * len(stages))
         for m in range(count)
         for t in range(first[code], last[code] + 1)
     }
-    end = pulp.LpVariable("end", 0, horizon_s)
+    end = program.add_variable("end", 0, horizon_s, pulp.LpContinuous)
     program += end
 
     def begun(code, m, until):

@@ -92,21 +92,26 @@ def test_every_order_is_valid_and_fits(rng):
         assert fits(problem, device, row)
 
 
-def test_a_heavy_head_is_met_with_more_than_any_named_order_gives():
-    block = StageTimes(
-        forward_s=1.0, backward_s=2.0, input_grad_s=1.1, weight_grad_s=0.9
-    )
-    head = StageTimes(
-        forward_s=2.0, backward_s=3.8, input_grad_s=2.2, weight_grad_s=1.6
-    )
-    times = (block,) * 7 + (head,)
+def test_a_heavy_head_on_the_card_of_a_thin_first_stage_gains_a_tenth():
+    times = [
+        StageTimes(
+            forward_s=size,
+            backward_s=2 * size,
+            input_grad_s=1.1 * size,
+            weight_grad_s=0.9 * size,
+            send_forward_s=0.1,
+            send_backward_s=0.1,
+        )
+        for size in (0.25, 1, 1, 1, 1, 1, 1, 1.75)
+    ]
     homes = device_of_stage("v", 4, 2)
     named_s = min(
         simulate(schedule_actions(name, 4, 8), times).makespan_s
         for name in ("zb-v", "dualpipe-v")
     )
+    # ZB-V takes 60.0 s; no order takes less than 53.0 s.
     actions = planned_actions(times, homes, 8, room_bytes=[8] * 4, kept_bytes=[1.0] * 8)
-    assert simulate(actions, times).makespan_s < 0.95 * named_s
+    assert simulate(actions, times).makespan_s < 0.91 * named_s
 
 
 def test_b_stays_whole_where_splitting_only_costs():
@@ -128,7 +133,9 @@ def test_the_same_question_has_the_same_answer():
 
 
 def test_a_device_too_small_for_one_microbatch_is_named():
-    with pytest.raises(InfeasibleError, match="keeps 2048 B on device 1"):
+    with pytest.raises(
+        InfeasibleError, match=r"keeps 2\.00 KiB on device 1, which has 1\.00 KiB"
+    ):
         planned_actions(
             alike(2), (0, 1), 4, room_bytes=[4096, 1024], kept_bytes=[1024, 2048]
         )
@@ -142,7 +149,10 @@ def test_a_device_too_small_for_one_microbatch_is_named():
         ({"room_bytes": [1.0]}, "do not belong together"),
         ({"num_microbatches": 0}, "at least one"),
         ({"starts": [schedule_actions("1f1b", 2, 3)]}, "beyond|never"),
-        ({"device_of_stage": (1, 0), "starts": [schedule_actions("1f1b", 2, 4)]}, "h"),
+        (
+            {"device_of_stage": (1, 0), "starts": [schedule_actions("1f1b", 2, 4)]},
+            "homes",
+        ),
     ],
 )
 def test_arguments_that_do_not_match_are_refused(changed, complaint):
