@@ -1,15 +1,17 @@
 """How many cards are the least that could hold a model in training.
 
-A card holds at least the training state of its layers and what one microbatch
-needs at its fullest moment, every layer under recompute where that is less. A run
-of layers never needs less than a part of it, so filling one card after the other
-as far as it goes gives the smallest number.
+When a microbatch has been through all layers, the cards together hold the training
+state, tied parameters at least once, and what each layer keeps for it, under
+recompute where that is less. A card that could hold more than one layer may hold
+any others of them, since it may work on several stages.
 
-Known limitations: a lower bound. More microbatches in flight and the buffers at the
-boundaries come on top; `solve` tells what really fits.
+Known limitations: a lower bound. More microbatches in flight, buffers at the
+boundaries and layers that do not fill a card come on top; `solve` tells what really
+fits.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from planner.memory import kept_bytes, layer_peak_bytes, stage_parameters
 from planner.model_profile import LayerProfile, ModelProfile
@@ -30,7 +32,7 @@ def least_cards(
         The number; None if layers that cannot be parted are too large for a card.
     """
     counts = [
-        _filled(profile, profile.layers_at(size), optimizer, budget_bytes)
+        _full_cards(profile, profile.layers_at(size), optimizer, budget_bytes)
         for size in profile.microbatch_sizes
     ]
     return min((count for count in counts if count is not None), default=None)
@@ -60,21 +62,17 @@ def least_bytes(
     return state + max(highest, kept)
 
 
-def _filled(
+def _full_cards(
     profile: ModelProfile,
     layers: Sequence[LayerProfile],
     optimizer: OptimizerSpec,
     budget_bytes: int,
 ) -> int | None:
-    """Cards in use once each is filled up to a legal cut."""
+    """Cards that are full; None if what is never parted is too large for one."""
     ends = [i + 1 for i, legal in enumerate(profile.legal_cuts()) if legal]
-    first = last = 0
-    num_cards = 1
-    for end in (*ends, len(layers)):
-        if least_bytes(layers[first:end], profile.ties, optimizer) > budget_bytes:
-            if least_bytes(layers[last:end], profile.ties, optimizer) > budget_bytes:
-                return None
-            num_cards += first != last
-            first = last
-        last = end
-    return num_cards
+    for part in pairwise([0, *ends, len(layers)]):
+        if least_bytes(layers[slice(*part)], profile.ties, optimizer) > budget_bytes:
+            return None
+    state = stage_parameters(layers, profile.ties) * optimizer.bytes_per_parameter
+    kept = sum(min(kept_bytes(x, again) for again in (False, True)) for x in layers)
+    return max(-(-(state + kept) // budget_bytes), 1)

@@ -26,7 +26,7 @@ def test_layers_that_are_never_parted_share_a_card():
     profile = ModelProfile(
         layers=tuple(map(layer, range(4))), uncuttable=(("layer.1", "layer.2"),)
     )
-    assert least_cards(profile, ADAMW, 3200) == 3
+    assert least_cards(profile, ADAMW, 3200) == 2
     assert least_cards(profile, ADAMW, 3199) is None
 
 

@@ -14,6 +14,7 @@ from planner.cli.parameters import (
     speaker,
 )
 from planner.errors import ArtifactError, InfeasibleError
+from planner.schedule.named import SCHEDULES
 
 
 @click.command()
@@ -35,7 +36,7 @@ from planner.errors import ArtifactError, InfeasibleError
 )
 @click.option(
     "--schedule",
-    type=click.Choice(["auto", "gpipe", "1f1b"]),
+    type=click.Choice(["auto", *SCHEDULES, "planned"]),
     default="auto",
     show_default=True,
 )

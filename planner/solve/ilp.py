@@ -120,17 +120,10 @@ def propose(
     import pulp  # only now: it takes half a second
 
     problem = pulp.LpProblem("best_cut", pulp.LpMinimize)
-    keys = list(
-        zip(
-            columns.stage.tolist(),
-            columns.first.tolist(),
-            columns.last.tolist(),
-            strict=True,
-        )
-    )
+    indices = (columns.stage.tolist(), columns.first.tolist(), columns.last.tolist())
     use = {
-        (s, i, j): problem.add_variable(f"use_{s}_{i}_{j}", 0, 1, pulp.LpInteger)
-        for s, i, j in keys
+        key: problem.add_variable("use_{}_{}_{}".format(*key), 0, 1, pulp.LpInteger)
+        for key in zip(*indices, strict=True)
     }
     _add_chain(pulp, problem, use, size)
     makespan = problem.add_variable("makespan", 0, None, pulp.LpContinuous)
@@ -142,22 +135,21 @@ def propose(
     stage_times = _add_stage_times(pulp, problem, use, columns, size[0], scale_s, again)
     home = together.home if together else range(size[0])
     _add_optimizer(pulp, problem, optimizer, stage_times.pop(), home)
-    for number, cut in enumerate(forbidden):
-        keys_of_cut = [(s, *layers) for s, layers in enumerate(cut)]
-        if use.keys() >= set(keys_of_cut):
-            used = pulp.lpSum(use[key] for key in keys_of_cut)
-            problem += used <= len(cut) - 1, f"not_cut_{number}"
-    for number, path in enumerate(paths):
-        length = pulp.lpSum(
-            count * time
-            for counts, times in zip(path, stage_times, strict=True)
-            for count, time in zip(counts, times, strict=True)
-            if count
-        )
-        problem += makespan >= length, f"path_{number}"
-
+    _add_forbidden(pulp, problem, use, forbidden)
+    _add_paths(pulp, problem, makespan, stage_times, paths)
     gap = _ROUGH_GAP if together else TOLERANCE / 10
     problem.solve(_solver(pulp, solver, time_limit_s, gap))
+    return _proposal(pulp, problem, use, size[0], gap, scale_s)
+
+
+def _proposal(
+    pulp: Any,
+    problem: Any,
+    use: dict[tuple[int, int, int], Any],
+    num_stages: int,
+    gap: float,
+    scale_s: float,
+) -> Proposal:
     # `status` says Optimal for any plan found before the time limit, proven or
     # not; only `sol_status` tells the two apart.
     proven = problem.sol_status == pulp.LpSolutionOptimal
@@ -166,11 +158,41 @@ def propose(
     if not proven and problem.sol_status != pulp.LpSolutionIntegerFeasible:
         return Proposal((), 0.0, False)
     chosen = [
-        max((key for key in keys if key[0] == s), key=lambda key: use[key].value() or 0)
-        for s in range(size[0])
+        max((key for key in use if key[0] == s), key=lambda key: use[key].value() or 0)
+        for s in range(num_stages)
     ]
     cut = tuple((first, last) for _, first, last in chosen)
     return Proposal(cut, _bound(problem, proven, gap) * scale_s, proven)
+
+
+def _add_forbidden(
+    pulp: Any,
+    problem: Any,
+    use: dict[tuple[int, int, int], Any],
+    forbidden: Collection[Cut],
+) -> None:
+    for number, cut in enumerate(forbidden):
+        keys = {(s, *layers) for s, layers in enumerate(cut)}
+        if keys <= use.keys():
+            used = pulp.lpSum(use[key] for key in sorted(keys))
+            problem += used <= len(cut) - 1, f"not_cut_{number}"
+
+
+def _add_paths(
+    pulp: Any,
+    problem: Any,
+    makespan: Any,
+    stage_times: list[list[Any]],
+    paths: Sequence[Path],
+) -> None:
+    for number, path in enumerate(paths):
+        length = pulp.lpSum(
+            count * time
+            for counts, times in zip(path, stage_times, strict=True)
+            for count, time in zip(counts, times, strict=True)
+            if count
+        )
+        problem += makespan >= length, f"path_{number}"
 
 
 def _add_chain(

@@ -195,7 +195,7 @@ def test_a_folder_is_named_by_its_own_name(tmp_path):
 
 
 def test_solve_writes_a_plan_that_names_its_profile(profile_path):
-    result = call("solve", profile_path, "--gpus", "2")
+    result = call("solve", profile_path, "--gpus", "2", "--schedule", "1f1b")
     assert result.exit_code == 0, result.output
     plan = load_plan(Path("plan.json"))
     assert [len(stage.layers) for stage in plan.stages] == [3, 3]

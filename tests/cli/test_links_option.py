@@ -171,7 +171,7 @@ def test_a_pair_that_fails_is_one_line(monkeypatch):
 
 def test_solve_takes_measured_links_and_says_so():
     artifact.save(profile_for("cpu", cluster=CLUSTER), Path("p.json"))
-    result = call("solve", "p.json", "--gpus", "2")
+    result = call("solve", "p.json", "--gpus", "2", "--schedule", "1f1b")
     assert result.exit_code == 0, result.output
     assert result.stderr == "using the links that the profile measured\n"
     assert "links: 2.00GB/s,250us (measured)" in result.stdout.splitlines()
@@ -183,7 +183,8 @@ def test_solve_takes_measured_links_and_says_so():
 
 def test_solve_takes_one_link_for_each_pair():
     artifact.save(profile_for("cuda"), Path("p.json"))
-    result = call("solve", "p.json", "--gpus", "3", "--link", "pcie4x8,3GB/s,10us")
+    wishes = ["--link", "pcie4x8,3GB/s,10us", "--schedule", "1f1b"]
+    result = call("solve", "p.json", "--gpus", "3", *wishes)
     assert "links: 0-1 pcie4x8; 1-2 3GB/s,10us (given)" in result.stdout.splitlines()
     links = json.loads(Path("plan.json").read_text())["links"]
     assert [link["name"] for link in links] == ["pcie4x8", "3GB/s,10us"]

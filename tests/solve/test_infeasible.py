@@ -72,7 +72,8 @@ def test_one_more_card_is_offered_with_its_link():
     cards = parse_cluster("4", profile, link=arguments[3], reserve="0")
     batch = int(arguments[arguments.index("--global-batch-size") + 1])
     plan = best_plan(profile, cards, Wishes(global_batch_size=batch), profile_ref=REF)
-    assert plan.predicted.step_s == pytest.approx(error.would_fit[0]["step_s"])
+    # The lever is a plan that was found soon; the search may find a quicker one.
+    assert plan.predicted.step_s <= error.would_fit[0]["step_s"] * (1 + 1e-9)
 
 
 def test_recompute_is_offered_where_it_was_forbidden():
