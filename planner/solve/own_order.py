@@ -16,8 +16,10 @@ from planner.solve.candidate import Candidate, bytes_of, judge, parameters_of
 from planner.solve.order import planned_actions
 from planner.solve.setting import PLANNED
 
-# How many cuts get an order of their own: it takes a second each.
-_MOST_CUTS = 3
+# How many cuts get an order of their own: it takes a second or two each.
+_MOST_CUTS = 2
+# Cuts that are slower than the best by more than this are not given one.
+_HOPELESS = 1.1
 
 
 def own_orders(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -34,7 +36,8 @@ def own_orders(candidates: Iterable[Candidate]) -> list[Candidate]:
     chosen: dict[tuple[object, ...], Candidate] = {}
     for candidate in ranked:
         setting = candidate.setting
-        chosen.setdefault((setting.home, setting.microbatch_size), candidate)
+        if candidate.step_s <= ranked[0].step_s * _HOPELESS:
+            chosen.setdefault((setting.home, setting.microbatch_size), candidate)
     made = [with_own_order(candidate) for candidate in [*chosen.values()][:_MOST_CUTS]]
     return [candidate for candidate in made if candidate is not None]
 

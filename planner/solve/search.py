@@ -36,7 +36,7 @@ _NUM_BISECTIONS = 40
 _CLOSE = 1e-4
 # What a setting with several stages a device may take [s]. Moves of single
 # boundaries find good cuts soon; what the ILP needs to prove them is minutes.
-_COUPLED_LIMIT_S = 1.0
+_COUPLED_LIMIT_S = 0.5
 # Proposals that turned out slower than promised, before the proof is given up.
 _MOST_FORBIDDEN = 20
 
