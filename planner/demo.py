@@ -147,11 +147,11 @@ def _summary(
     fullest = max(stage.peak_bytes for stage in record.measured.stages)
     metrics = load_metrics(run_dir)
     losses = f"{metrics[0].loss:.2f} to {metrics[-1].loss:.2f}"
-    processes = f"{plan.num_stages} processes on {num_cores()} cores"
+    processes = f"{plan.num_devices} processes on {num_cores()} cores"
     return (
         f"Fits      {format_count(plan.model.num_parameters)} parameters need "
         f"{format_bytes(states)} before the first activation; trained on "
-        f"{plan.num_stages} cards of {format_bytes(card)}, the fullest reached "
+        f"{plan.num_devices} cards of {format_bytes(card)}, the fullest reached "
         f"{format_bytes(fullest)}.",
         f"Speed     {format_seconds(plan.predicted.step_s)} a step predicted, "
         f"{format_seconds(record.measured.step_s)} measured ({processes}).",

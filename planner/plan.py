@@ -4,6 +4,7 @@ The plan carries the order of actions itself. The simulator judged exactly that
 order and the runtime runs exactly that order.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -123,6 +124,48 @@ class StagePlan:
         if strangers := set(self.recompute) - set(self.layers):
             msg = f"stage {self.index} recomputes {sorted(strangers)}, not its own"
             raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardPlan:
+    """What the stages of one card come to together.
+
+    Attributes:
+        index: Of the device, a row of actions, from 0.
+        device: Name of the card.
+        stages: Indices of its stages, ascending.
+        memory_bytes: At its fullest moment, by item [bytes].
+        capacity_bytes: Of the card, reserve included; 0 if not known [bytes].
+        busy_fraction: Share of the makespan in which it computes.
+    """
+
+    index: int
+    device: str
+    stages: tuple[int, ...]
+    memory_bytes: MemoryBreakdown
+    capacity_bytes: int
+    busy_fraction: float
+
+    @property
+    def title(self) -> str:
+        """`stage 1`, or `stages 0, 7`."""
+        word = "stage" if len(self.stages) == 1 else "stages"
+        return f"{word} {', '.join(map(str, self.stages))}"
+
+    @property
+    def own_bytes(self) -> int:
+        """Predicted live bytes without the reserve: what a run's peak is held to."""
+        return self.memory_bytes.total - self.memory_bytes.overhead
+
+    @property
+    def fits(self) -> bool:
+        """Whether it stays within its capacity; true if that is not known."""
+        return not self.capacity_bytes or self.excess_bytes <= 0
+
+    @property
+    def excess_bytes(self) -> int:
+        """By how much it exceeds its capacity; below 0 where room is left [bytes]."""
+        return self.memory_bytes.total - self.capacity_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +385,40 @@ class Plan:
         """
         homes = self.device_of_stage
         return tuple(s for s in self.stages if homes[s.index] == device)
+
+    @property
+    def cards(self) -> tuple[CardPlan, ...]:
+        """What each device has to hold and do, in the order of the rows of actions."""
+        found = []
+        for index in range(self.num_devices):
+            stages = self.stages_of_device(index)
+            if not stages:
+                continue
+            items: Counter[str] = Counter()
+            for stage in stages:
+                items.update(stage.predicted.memory_bytes.items())
+            found.append(
+                CardPlan(
+                    index=index,
+                    device=stages[0].device,
+                    stages=tuple(stage.index for stage in stages),
+                    memory_bytes=MemoryBreakdown(**items, total=sum(items.values())),
+                    capacity_bytes=stages[0].predicted.capacity_bytes,
+                    busy_fraction=sum(s.predicted.busy_fraction for s in stages),
+                )
+            )
+        return tuple(found)
+
+    def card_of(self, stage: int) -> CardPlan:
+        """The card that works on a stage.
+
+        Args:
+            stage: Its index.
+
+        Returns:
+            What it has to hold and do.
+        """
+        return next(card for card in self.cards if stage in card.stages)
 
     @property
     def layer_names(self) -> tuple[str, ...]:

@@ -186,14 +186,13 @@ def _row(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
 
 def _of_device(plan: Plan, stage: StagePlan) -> tuple[str, str]:
     """Memory and busy share of a card, in the row of the first of its stages."""
-    together = plan.stages_of_device(plan.device_of_stage[stage.index])
-    if stage is not together[0]:
-        return f"with stage {together[0].index}", ""
-    used_bytes = sum(s.predicted.memory_bytes.total for s in together)
-    capacity_bytes = stage.predicted.capacity_bytes
-    busy = sum(s.predicted.busy_fraction for s in together)
+    card = plan.card_of(stage.index)
+    if stage.index != card.stages[0]:
+        return f"with stage {card.stages[0]}", ""
+    used_bytes, capacity_bytes = card.memory_bytes.total, card.capacity_bytes
     bar = memory_bar(used_bytes, capacity_bytes)
-    return f"{bar} {_of(used_bytes, capacity_bytes)}", format_percent(busy)
+    busy = format_percent(card.busy_fraction)
+    return f"{bar} {_of(used_bytes, capacity_bytes)}", busy
 
 
 def _of(used_bytes: int, capacity_bytes: int) -> str:
@@ -232,7 +231,7 @@ def _proof(plan: Plan) -> str:
     solver = plan.solver
     effort = f"{solver.candidates} simulated in {format_seconds(solver.solve_s)}"
     if solver.status == "optimal":
-        return f"optimal: no plan in the searched space has a shorter step; {effort}"
+        return f"optimal: no cut has a shorter step under a named schedule; {effort}"
     return (
         f"feasible: no more than {format_percent(solver.gap)} above the best possible "
         f"(bound {format_seconds(solver.bound_s)}); {effort}"

@@ -1,7 +1,9 @@
 """A finished run for the terminal: what was predicted beside what was measured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from planner.plan import Plan
 from planner.run_record import RunRecord, StepMetrics
 from planner.table import format_table
 from planner.units import format_bytes, format_seconds
@@ -26,12 +28,9 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
         rows = [
             (
                 f"{stage.index} on {stage.device}",
-                f"{format_seconds(stage.predicted.forward_s)} / "
-                f"{format_seconds(found.forward_s)}",
-                f"{format_seconds(stage.predicted.backward_s)} / "
-                f"{format_seconds(found.backward_s)}",
-                f"{format_bytes(stage.predicted.memory_bytes.total)} / "
-                f"{format_bytes(found.peak_bytes)}",
+                _pair(format_seconds, stage.predicted.forward_s, found.forward_s),
+                _pair(format_seconds, stage.predicted.backward_s, found.backward_s),
+                _memory(record.plan, stage.index, found.peak_bytes),
             )
             for stage, found in zip(record.plan.stages, measured.stages, strict=True)
         ]
@@ -49,3 +48,15 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
             f"{metrics[-1].loss:.4f} in step {metrics[-1].step}"
         )
     return "\n".join(parts)
+
+
+def _memory(plan: Plan, stage: int, peak_bytes: int) -> str:
+    """Of the card of a stage, with the first of its stages."""
+    card = plan.card_of(stage)
+    if stage != card.stages[0]:
+        return f"with stage {card.stages[0]}"
+    return _pair(format_bytes, card.memory_bytes.total, peak_bytes)
+
+
+def _pair(write: Callable[[Any], str], first: float, second: float) -> str:
+    return f"{write(first)} / {write(second)}"

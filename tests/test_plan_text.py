@@ -79,7 +79,7 @@ def test_a_plan_is_one_table_one_result_and_one_proof():
         "",
         "480 ms a step, 8.53 k tokens/s, bubble 25.0 %, 1.50 of 2 cards busy",
         "beside it: even layers 1.25x the time, equal time does not fit",
-        "optimal: no plan in the searched space has a shorter step; 3 simulated in "
+        "optimal: no cut has a shorter step under a named schedule; 3 simulated in "
         "250 ms",
     ]
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from planner.plan import Plan, StagePlan
+from planner.plan import CardPlan, Plan, StagePlan
 from planner.report.spans import Spans, bubble_fraction, makespan_s
 from planner.run_record import Measured, StepMetrics
 from planner.units import format_bytes, format_percent, format_seconds
@@ -58,32 +58,19 @@ def relative_error(predicted: float, measured: float) -> float | None:
     return (predicted - measured) / measured if measured else None
 
 
-def own_bytes(stage: StagePlan) -> int:
-    """Predicted live bytes of the stage itself: its total without the reserve.
-
-    This is what a run's `peak_bytes` is compared with.
+def peaks_bytes(plan: Plan, measured: Measured) -> tuple[int, ...]:
+    """Measured peak of every card.
 
     Args:
-        stage: The stage.
+        plan: The plan that the run followed.
+        measured: What it measured.
 
     Returns:
-        The size [bytes].
+        One entry a card; a run of one stage a card may only tell its stages [bytes].
     """
-    memory = stage.predicted.memory_bytes
-    return memory.total - memory.overhead
-
-
-def fits(stage: StagePlan) -> bool:
-    """Whether the stage, reserve included, stays within its card.
-
-    Args:
-        stage: The stage.
-
-    Returns:
-        True also when the capacity is not known (0).
-    """
-    capacity = stage.predicted.capacity_bytes
-    return not capacity or stage.predicted.memory_bytes.total <= capacity
+    if measured.devices:
+        return tuple(device.peak_bytes for device in measured.devices)
+    return tuple(measured.stages[card.stages[0]].peak_bytes for card in plan.cards)
 
 
 def stage_times_finding(plan: Plan, measured: Measured | None) -> str:
@@ -133,19 +120,22 @@ def memory_finding(plan: Plan, measured: Measured | None) -> str:
     Returns:
         One sentence without a full stop.
     """
-    fullest = max(plan.stages, key=_fullness)
-    need = fullest.predicted.memory_bytes.total
-    capacity = fullest.predicted.capacity_bytes
+    fullest = max(plan.cards, key=_fullness)
+    need, capacity = fullest.memory_bytes.total, fullest.capacity_bytes
+    title, many = fullest.title, len(fullest.stages) > 1
     if not capacity:
-        finding = f"Stage {fullest.index} needs most: {format_bytes(need)} predicted"
-    elif fits(fullest):
+        verb = "need" if many else "needs"
+        finding = f"{title.capitalize()} {verb} most: {format_bytes(need)} predicted"
+    elif fullest.fits:
         finding = (
-            f"Every stage fits; stage {fullest.index} is the fullest with "
-            f"{format_bytes(need)} of {format_bytes(capacity)} predicted"
+            f"Every {'card' if many else 'stage'} fits; {title} "
+            f"{'are' if many else 'is'} the fullest with {format_bytes(need)} of "
+            f"{format_bytes(capacity)} predicted"
         )
     else:
+        does, it = ("do", "they need") if many else ("does", "it needs")
         finding = (
-            f"Stage {fullest.index} does not fit: it needs {format_bytes(need)} of "
+            f"{title.capitalize()} {does} not fit: {it} {format_bytes(need)} of "
             f"{format_bytes(capacity)}, {format_bytes(need - capacity)} too much"
         )
     worst = _worst_memory_error(plan, measured)
@@ -232,8 +222,8 @@ def _above_mean(times_s: Sequence[float]) -> str:
     return f"{100 * above:.0f} % above the mean" if above >= 0.005 else ""
 
 
-def _fullness(stage: StagePlan) -> tuple[float, int]:
-    need, capacity = stage.predicted.memory_bytes.total, stage.predicted.capacity_bytes
+def _fullness(card: CardPlan) -> tuple[float, int]:
+    need, capacity = card.memory_bytes.total, card.capacity_bytes
     return (need / capacity if capacity else 0.0, need)
 
 
@@ -242,7 +232,7 @@ def _worst_memory_error(plan: Plan, measured: Measured | None) -> float | None:
         return None
     errors = [
         error
-        for stage, real in zip(plan.stages, measured.stages, strict=True)
-        if (error := relative_error(own_bytes(stage), real.peak_bytes)) is not None
+        for card, peak in zip(plan.cards, peaks_bytes(plan, measured), strict=True)
+        if (error := relative_error(card.own_bytes, peak)) is not None
     ]
     return max(errors, key=abs, default=None)

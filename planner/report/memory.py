@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from planner.plan import Plan, StagePlan
+from planner.plan import CardPlan, Plan
 from planner.report.colors import (
     CAPACITY_COLOR,
     FAINT,
@@ -22,8 +22,8 @@ from planner.report.drawing import (
     plain_axes,
     set_finding,
 )
-from planner.report.findings import fits, memory_finding
-from planner.report.stage_times import set_stage_rows
+from planner.report.findings import memory_finding, peaks_bytes
+from planner.report.stage_times import set_rows
 from planner.run_record import Measured
 from planner.units import format_bytes, unit_for_bytes
 
@@ -35,29 +35,29 @@ _FARTHEST = 3.0
 
 
 def draw_memory(axes: Axes, plan: Plan, measured: Measured | None = None) -> None:
-    """Draw the memory of each stage, stacked by item, stage 0 on top.
+    """Draw the memory of each card, stacked by item, the first on top.
 
     The reserve is hatched and comes last, so that the items before it end where the
-    measured peak of the stage's own bytes should be; that is marked with a diamond.
+    measured peak of the card's own bytes should be; that is marked with a diamond.
 
     Args:
         axes: Empty axes.
         plan: The plan.
         measured: What a run measured, if there is one.
     """
-    needs = [stage.predicted.memory_bytes.total for stage in plan.stages]
-    peaks = [stage.peak_bytes for stage in measured.stages] if measured else []
+    needs = [card.memory_bytes.total for card in plan.cards]
+    peaks = peaks_bytes(plan, measured) if measured else ()
     fullest = max([*needs, *peaks, 1])
     near = [c for c in _capacities(plan) if c <= _FARTHEST * fullest]
     unit, size = unit_for_bytes(max([fullest, *near]))
     room = 1.16 if axis_width_pt(axes) > 400 else 1.3
     axes.set_xlim(0, max([fullest * room, *(c * 1.03 for c in near)]) / size)
 
-    for stage in plan.stages:
-        _draw_stack(axes, stage, size)
-        if stage.predicted.capacity_bytes in near:
-            _draw_capacity(axes, stage, size)
-        _label_total(axes, stage, size)
+    for card in plan.cards:
+        _draw_stack(axes, card, size)
+        if card.capacity_bytes in near:
+            _draw_capacity(axes, card, size)
+        _label_total(axes, card, size)
     if peaks:
         axes.plot(
             [peak / size for peak in peaks],
@@ -74,7 +74,7 @@ def draw_memory(axes: Axes, plan: Plan, measured: Measured | None = None) -> Non
     far = sorted({c for c in _capacities(plan) if c not in near})
     beyond = f"; capacity {', '.join(map(format_bytes, far))} is beyond" if far else ""
     axes.set_xlabel(f"predicted memory [{unit}]{beyond}")
-    set_stage_rows(axes, plan)
+    set_rows(axes, [(card.title, card.device) for card in plan.cards])
     plain_axes(axes, grid="x")
     set_finding(axes, memory_finding(plan, measured))
     legend_below(axes, _legend(plan, has_capacity=bool(near), has_peaks=bool(peaks)))
@@ -82,18 +82,17 @@ def draw_memory(axes: Axes, plan: Plan, measured: Measured | None = None) -> Non
 
 def _capacities(plan: Plan) -> list[int]:
     """All that are known."""
-    capacities = (stage.predicted.capacity_bytes for stage in plan.stages)
-    return [capacity for capacity in capacities if capacity]
+    return [card.capacity_bytes for card in plan.cards if card.capacity_bytes]
 
 
-def _draw_stack(axes: Axes, stage: StagePlan, size: int) -> None:
+def _draw_stack(axes: Axes, card: CardPlan, size: int) -> None:
     left = 0.0
-    for item, num_bytes in stage.predicted.memory_bytes.items().items():
+    for item, num_bytes in card.memory_bytes.items().items():
         if not num_bytes:
             continue
         is_reserve = item == "overhead"
         axes.barh(
-            stage.index,
+            card.index,
             num_bytes / size,
             _BAR,
             left=left,
@@ -106,34 +105,33 @@ def _draw_stack(axes: Axes, stage: StagePlan, size: int) -> None:
         left += num_bytes / size
 
 
-def _draw_capacity(axes: Axes, stage: StagePlan, size: int) -> None:
-    capacity = stage.predicted.capacity_bytes / size
+def _draw_capacity(axes: Axes, card: CardPlan, size: int) -> None:
+    capacity = card.capacity_bytes / size
     axes.vlines(
         capacity,
-        stage.index - 0.42,
-        stage.index + 0.42,
+        card.index - 0.42,
+        card.index + 0.42,
         color=CAPACITY_COLOR,
         linewidth=2,
         zorder=3,
     )
 
 
-def _label_total(axes: Axes, stage: StagePlan, size: int) -> None:
+def _label_total(axes: Axes, card: CardPlan, size: int) -> None:
     """The total above the end of its bar, where no other bar or line is."""
-    total = stage.predicted.memory_bytes.total
-    excess = total - stage.predicted.capacity_bytes
+    total = card.memory_bytes.total
     text = format_bytes(total)
-    if not fits(stage):
-        text += f", {format_bytes(excess)} too much"
+    if not card.fits:
+        text += f", {format_bytes(card.excess_bytes)} too much"
     axes.annotate(
         text,
-        (total / size, stage.index - _BAR / 2),
+        (total / size, card.index - _BAR / 2),
         xytext=(0, 1.5),
         textcoords="offset points",
         ha="right",
         va="bottom",
         fontsize=8,
-        fontweight="normal" if fits(stage) else "bold",
+        fontweight="normal" if card.fits else "bold",
         color=INK,
     )
 
@@ -141,8 +139,8 @@ def _label_total(axes: Axes, stage: StagePlan, size: int) -> None:
 def _legend(plan: Plan, *, has_capacity: bool, has_peaks: bool) -> Sequence[Artist]:
     used = {
         item
-        for stage in plan.stages
-        for item, num_bytes in stage.predicted.memory_bytes.items().items()
+        for card in plan.cards
+        for item, num_bytes in card.memory_bytes.items().items()
         if num_bytes
     }
     handles: list[Artist] = []

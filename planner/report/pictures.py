@@ -42,7 +42,7 @@ def balance_pictures(source: ReportSource) -> tuple[Picture, ...]:
         Picture(
             name="memory",
             finding=memory_finding(plan, measured),
-            height_in=_AROUND_IN + plan.num_stages * 0.55,
+            height_in=_AROUND_IN + plan.num_devices * 0.55,
             draw=lambda figure: draw_memory(figure.subplots(), plan, measured),
         ),
     )
@@ -61,7 +61,7 @@ def timeline_picture(
     Returns:
         The figure, not yet drawn.
     """
-    num_devices = len(source.plan.schedule.actions)
+    num_devices = source.plan.num_devices
     num_groups = 2 if measured else 1
     return Picture(
         name="timeline",

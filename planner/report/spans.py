@@ -22,10 +22,12 @@ def predicted_spans(plan: Plan) -> Spans:
 
     Raises:
         ValueError: The order is malformed or can never run (`validate_actions`), or
-            splits B into I and W, whose times a plan does not hold.
+            splits B into I and W and the plan does not say how long they take.
     """
     actions = parse_actions(plan.schedule.actions)
-    if any(action.kind in "IW" for row in actions for action in row):
+    split = {action.stage for row in actions for action in row if action.kind == "W"}
+    times = [_stage_times(stage.predicted) for stage in plan.stages]
+    if any(times[s].backward_s and not times[s].weight_grad_s for s in split):
         msg = "the plan holds no times for I and W"
         raise ValueError(msg)
     validate_actions(
@@ -33,7 +35,6 @@ def predicted_spans(plan: Plan) -> Spans:
         num_stages=plan.num_stages,
         num_microbatches=plan.schedule.num_microbatches,
     )
-    times = [_stage_times(stage.predicted) for stage in plan.stages]
     return tuple(simulate(actions, times).spans)
 
 
@@ -114,6 +115,8 @@ def _stage_times(predicted: StagePrediction) -> StageTimes:
     return StageTimes(
         forward_s=predicted.forward_s,
         backward_s=predicted.backward_s,
+        input_grad_s=predicted.input_grad_s,
+        weight_grad_s=predicted.weight_grad_s,
         send_forward_s=predicted.send_forward_s,
         send_backward_s=predicted.send_backward_s,
     )

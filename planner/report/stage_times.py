@@ -1,5 +1,7 @@
 """Figure: how long each stage takes for one microbatch, the bottleneck marked."""
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
@@ -68,7 +70,7 @@ def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -
     )
 
     axes.set_xlabel(f"time of one microbatch [{unit}]")
-    set_stage_rows(axes, plan)
+    set_rows(axes, [(f"stage {s.index}", s.device) for s in plan.stages])
     plain_axes(axes, grid="x")
     set_finding(axes, stage_times_finding(plan, measured))
     kinds = [Patch(color=ACTION_COLORS[k], label=ACTION_TITLES[k]) for k in "FB"]
@@ -76,16 +78,15 @@ def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -
     legend_below(axes, [*kinds, *([faded] if measured else []), line])
 
 
-def set_stage_rows(axes: Axes, plan: Plan) -> None:
-    """Label the rows of a figure that has one row a stage, stage 0 on top.
+def set_rows(axes: Axes, names: Sequence[tuple[str, str]]) -> None:
+    """Label the rows of a figure, the first on top.
 
     Args:
         axes: Row i is centred on y = i.
-        plan: The plan.
+        names: Title and device of each row.
     """
-    names = [f"stage {stage.index}\n{stage.device}" for stage in plan.stages]
-    axes.set_yticks(range(plan.num_stages), names)
-    axes.set_ylim(plan.num_stages - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), ["\n".join(pair) for pair in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def _draw_bar(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from planner.plan import Plan
-from planner.report.findings import own_bytes, relative_error
+from planner.report.findings import peaks_bytes, relative_error
 from planner.report.spans import Spans, bubble_fraction, makespan_s
 from planner.run_record import Measured
 from planner.units import format_bytes, format_percent, format_seconds
@@ -54,8 +54,11 @@ def compared_numbers(plan: Plan, measured: Measured, spans: Spans) -> pd.DataFra
         own, name = stage.predicted, f"stage {stage.index}"
         rows.append((f"{name}: F", "s", own.forward_s, real.forward_s))
         rows.append((f"{name}: B", "s", own.backward_s, real.backward_s))
-        peak = (f"{name}: memory", "bytes", float(own_bytes(stage)), real.peak_bytes)
-        rows.append(peak)
+        if real.input_grad_s:
+            rows.append((f"{name}: I", "s", own.input_grad_s, real.input_grad_s))
+            rows.append((f"{name}: W", "s", own.weight_grad_s, real.weight_grad_s))
+    for card, peak in zip(plan.cards, peaks_bytes(plan, measured), strict=True):
+        rows.append((f"{card.title}: memory", "bytes", float(card.own_bytes), peak))
     frame = pd.DataFrame(rows, columns=["quantity", "unit", "predicted", "measured"])
     frame["error"] = [
         p - m if unit == "1" else relative_error(p, m) for _, unit, p, m in rows

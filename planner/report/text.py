@@ -6,12 +6,12 @@ This module imports no drawing library.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from planner.plan import Plan, StagePlan
+from planner.plan import CardPlan, Plan, StagePlan
 from planner.report.findings import (
     bottleneck,
-    fits,
     measured_times_s,
     memory_finding,
+    peaks_bytes,
     stage_time_s,
     stage_times_finding,
 )
@@ -39,17 +39,15 @@ def balance_text(plan: Plan, measured: Measured | None = None) -> str:
     rows[0] += ["measured"] if measured else []
     rows[0] += ["memory", "measured"] if measured else ["memory"]
     rows[0] += ["capacity"]
+    peaks = peaks_bytes(plan, measured) if measured else ()
     for stage, time_s in zip(plan.stages, times_s, strict=True):
         bar = _bar(time_s, max(times_s))
         mark = " < bottleneck" if stage.index == marked else ""
         row = [*_begin(stage), format_seconds(time_s), bar + mark]
         if measured:
             row.append(format_seconds(real_s[stage.index]))
-        row.append(_memory(stage))
-        if measured:
-            row.append(format_bytes(measured.stages[stage.index].peak_bytes))
-        capacity = stage.predicted.capacity_bytes
-        rows.append([*row, format_bytes(capacity) if capacity else "-"])
+        row += _memory_cells(plan.card_of(stage.index), stage.index, peaks)
+        rows.append(row)
     findings = [stage_times_finding(plan, measured), memory_finding(plan, measured)]
     return "\n".join([*_aligned(rows), "", *findings])
 
@@ -105,9 +103,16 @@ def _bar(time_s: float, longest_s: float) -> str:
     return "#" * round(_BAR_LETTERS * time_s / longest_s) if longest_s else ""
 
 
-def _memory(stage: StagePlan) -> str:
-    need = format_bytes(stage.predicted.memory_bytes.total)
-    return need if fits(stage) else f"{need} too much"
+def _memory_cells(card: CardPlan, stage: int, peaks: Sequence[int]) -> list[str]:
+    """Memory, measured memory and capacity of a card, with the first of its stages."""
+    if stage != card.stages[0]:
+        return [f"with stage {card.stages[0]}", *([""] if peaks else []), ""]
+    need = format_bytes(card.memory_bytes.total)
+    return [
+        need if card.fits else f"{need} too much",
+        *([format_bytes(peaks[card.index])] if peaks else []),
+        format_bytes(card.capacity_bytes) if card.capacity_bytes else "-",
+    ]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from planner.plan import Plan
 from planner.report.findings import (
     bottleneck,
-    fits,
     measured_times_s,
     memory_finding,
     stage_time_s,
@@ -47,7 +46,7 @@ def headline(source: ReportSource) -> str:
     plan, measured = source.plan, source.measured
     step_s = measured.step_s if measured else plan.predicted.step_s
     how = "measured" if measured else "predicted"
-    fit = "fits" if all(map(fits, plan.stages)) else "does not fit"
+    fit = "fits" if all(card.fits for card in plan.cards) else "does not fit"
     step = f"{format_seconds(step_s)} a step {how}"
     return f"{model_name(plan)} on {cards(plan)}: {fit}, {step}"
 
@@ -131,20 +130,13 @@ def _work(plan: Plan) -> str:
 def _fit(source: ReportSource) -> Fact:
     plan = source.plan
     detail = memory_finding(plan, source.measured)
-    short = [stage for stage in plan.stages if not fits(stage)]
+    short = [card.excess_bytes for card in plan.cards if not card.fits]
     if short:
-        excess = max(
-            stage.predicted.memory_bytes.total - stage.predicted.capacity_bytes
-            for stage in short
-        )
-        value = f"no, {format_bytes(excess)} missing"
+        value = f"no, {format_bytes(max(short))} missing"
         return Fact(title="Fits", value=value, detail=detail)
-    if not all(stage.predicted.capacity_bytes for stage in plan.stages):
+    if not all(card.capacity_bytes for card in plan.cards):
         return Fact(title="Fits", value="capacity not known", detail=detail)
-    free = min(
-        stage.predicted.capacity_bytes - stage.predicted.memory_bytes.total
-        for stage in plan.stages
-    )
+    free = min(-card.excess_bytes for card in plan.cards)
     return Fact(
         title="Fits", value=f"yes, {format_bytes(free)} to spare", detail=detail
     )

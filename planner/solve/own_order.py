@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.errors import InfeasibleError
+from planner.memory import stage_parameters
 from planner.memory.device_bytes import action_bytes, static_memory
 from planner.schedule.validate import KINDS
 from planner.solve.candidate import Candidate, bytes_of, judge, parameters_of
 from planner.solve.order import planned_actions
-from planner.solve.setting import PLANNED
+from planner.solve.setting import PLANNED, Setting
 
 # How many cuts get an order of their own: it takes a second or two each.
 _MOST_CUTS = 2
@@ -40,6 +41,29 @@ def own_orders(candidates: Iterable[Candidate]) -> list[Candidate]:
             chosen.setdefault((setting.home, setting.microbatch_size), candidate)
     made = [with_own_order(candidate) for candidate in [*chosen.values()][:_MOST_CUTS]]
     return [candidate for candidate in made if candidate is not None]
+
+
+def least_step_s(setting: Setting) -> float:
+    """What no order of any cut of a setting's layers can beat.
+
+    Args:
+        setting: Layers, devices and microbatches.
+
+    Returns:
+        All work shared out evenly over all devices, without recompute or waiting, and
+        likewise the optimizer [s].
+    """
+    work_s = 0.0
+    for layer in setting.layers:
+        backward_s = layer.backward_s
+        if split_s := layer.input_grad_s + layer.weight_grad_s:
+            backward_s = min(backward_s, split_s)
+        work_s += setting.num_microbatches * (layer.forward_s + backward_s)
+    parameters = stage_parameters(setting.layers, setting.profile.ties)
+    rates = setting.profile.device.optimizer_s_per_parameter
+    parameters_s = parameters * rates.get(setting.optimizer.name, 0.0)
+    speed: float = sum(device.speed for device in setting.cluster.devices)
+    return (work_s + parameters_s) / speed
 
 
 def with_own_order(candidate: Candidate) -> Candidate | None:
