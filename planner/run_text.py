@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from planner.plan import Plan
+from planner.plan import CardPlan
 from planner.run_record import RunRecord, StepMetrics
 from planner.table import format_table
 from planner.units import format_bytes, format_seconds
@@ -30,9 +30,14 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
                 f"{stage.index} on {stage.device}",
                 _pair(format_seconds, stage.predicted.forward_s, found.forward_s),
                 _pair(format_seconds, stage.predicted.backward_s, found.backward_s),
-                _memory(record.plan, stage.index, found.peak_bytes),
+                _memory(card, stage.index, found.peak_bytes),
             )
-            for stage, found in zip(record.plan.stages, measured.stages, strict=True)
+            for stage, card, found in zip(
+                record.plan.stages,
+                record.plan.card_of_stage,
+                measured.stages,
+                strict=True,
+            )
         ]
         parts.append(f"predicted / measured\n{format_table(_HEADER, rows)}")
         parts.append(
@@ -50,9 +55,8 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
     return "\n".join(parts)
 
 
-def _memory(plan: Plan, stage: int, peak_bytes: int) -> str:
+def _memory(card: CardPlan, stage: int, peak_bytes: int) -> str:
     """Of the card of a stage, with the first of its stages."""
-    card = plan.card_of(stage)
     if stage != card.stages[0]:
         return f"with stage {card.stages[0]}"
     return _pair(format_bytes, card.memory_bytes.total, peak_bytes)

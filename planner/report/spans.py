@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.plan import Plan, StagePrediction
 from planner.run_record import Measured
-from planner.schedule.actions import Actions, parse_action, parse_actions
+from planner.schedule.actions import parse_action, parse_actions
 from planner.schedule.validate import validate_actions
 from planner.simulate import Span, StageTimes, simulate
 
@@ -53,35 +53,16 @@ def measured_spans(plan: Plan, measured: Measured) -> Spans:
     """
     if not all(stage.spans for stage in measured.stages):
         return ()
-    device_of = devices_of_stages(parse_actions(plan.schedule.actions))
-    spans = []
-    for index, stage in enumerate(measured.stages):
-        for span in stage.spans:
-            action = parse_action(span.action)
-            device = device_of.get(action.stage, index)
-            spans.append(
-                Span(
-                    device=device,
-                    action=action,
-                    start_s=span.start_s,
-                    end_s=span.end_s,
-                )
-            )
-    return tuple(spans)
-
-
-def devices_of_stages(actions: Actions) -> dict[int, int]:
-    """Which device runs which stage.
-
-    Args:
-        actions: Per device, in order.
-
-    Returns:
-        Stage to device, both from 0.
-    """
-    return {
-        action.stage: device for device, row in enumerate(actions) for action in row
-    }
+    return tuple(
+        Span(
+            device=device,
+            action=parse_action(span.action),
+            start_s=span.start_s,
+            end_s=span.end_s,
+        )
+        for device, stage in zip(plan.device_of_stage, measured.stages, strict=True)
+        for span in stage.spans
+    )
 
 
 def makespan_s(spans: Sequence[Span]) -> float:
