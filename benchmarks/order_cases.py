@@ -8,7 +8,12 @@ from functools import cached_property
 from itertools import accumulate
 
 from planner.cards import Cluster
-from planner.memory import activation_level, communication_bytes, stage_parameters
+from planner.memory import (
+    layer_levels,
+    levels_of,
+    receive_buffer_bytes,
+    stage_parameters,
+)
 from planner.model_profile import ModelProfile
 from planner.optimizers import optimizer_spec
 from planner.schedule.placement import Placement, device_of_stage
@@ -104,8 +109,11 @@ class Case:
             send_forward_s=link.transfer_s(sent),
             send_backward_s=link.transfer_s(received),
         )
-        kept, highest = activation_level(own, [again[i] for i in run])
-        buffers = communication_bytes(
+        levels = levels_of(layer_levels(layers[i], again[i]) for i in run)
+        kept = levels.kept_bytes
+        highest = max(levels.forward_bytes, levels.backward_bytes)
+        # What is sent counts from the start of the step.
+        buffers = 2 * receive_buffer_bytes(
             num_microbatches=self.num_microbatches,
             input_bytes=received,
             output_bytes=sent,

@@ -1,19 +1,21 @@
 """How many cards are the least that could hold a model in training.
 
-When a microbatch has been through all layers, the cards together hold the training
-state, tied parameters at least once, and what each layer keeps for it, under
-recompute where that is less. A card that could hold more than one layer may hold
-any others of them, since it may work on several stages.
+The cards together hold weights and optimizer states, tied parameters at least once.
+When a microbatch has been through all layers they also hold what each layer keeps for
+it, under recompute where that is less, and at the end of the step the gradients: both
+at once only if there is a second microbatch. A card that could hold more than one
+layer may hold any others of them, since it may work on several stages.
 
 Known limitations: a lower bound. More microbatches in flight, buffers at the
 boundaries and layers that do not fill a card come on top; `solve` tells what really
 fits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from planner.memory import kept_bytes, layer_peak_bytes, stage_parameters
+from planner.memory import Levels, at_boundaries, layer_levels, levels_of
+from planner.memory.parameters import stage_parameters
 from planner.model_profile import LayerProfile, ModelProfile
 from planner.optimizers import OptimizerSpec
 
@@ -53,13 +55,11 @@ def least_bytes(
     Returns:
         Training state and one microbatch at its fullest moment [bytes].
     """
-    kept = highest = 0
-    for layer in layers:
-        peak = min(layer_peak_bytes(layer, again) for again in (False, True))
-        highest = max(highest, kept + peak)
-        kept += min(kept_bytes(layer, again) for again in (False, True))
-    state = stage_parameters(layers, ties) * optimizer.bytes_per_parameter
-    return state + max(highest, kept)
+    parameters = stage_parameters(layers, ties)
+    gradients = parameters * optimizer.gradient_bytes
+    levels = levels_of(_least_levels(layers))
+    highest = max(levels.forward_bytes, levels.first_backward_bytes, gradients)
+    return parameters * _always(optimizer) + highest
 
 
 def _full_cards(
@@ -73,6 +73,25 @@ def _full_cards(
     for part in pairwise([0, *ends, len(layers)]):
         if least_bytes(layers[slice(*part)], profile.ties, optimizer) > budget_bytes:
             return None
-    state = stage_parameters(layers, profile.ties) * optimizer.bytes_per_parameter
-    kept = sum(min(kept_bytes(x, again) for again in (False, True)) for x in layers)
-    return max(-(-(state + kept) // budget_bytes), 1)
+    parameters = stage_parameters(layers, profile.ties)
+    kept = levels_of(_least_levels(layers)).kept_bytes
+    needed = parameters * _always(optimizer)
+    needed += max(kept, parameters * optimizer.gradient_bytes)
+    return max(-(-needed // budget_bytes), 1)
+
+
+def _always(optimizer: OptimizerSpec) -> int:
+    """Bytes per parameter of weights and states."""
+    return optimizer.weight_bytes + optimizer.state_bytes
+
+
+def _least_levels(layers: Sequence[LayerProfile]) -> Iterator[Levels]:
+    """The levels of each layer, the lower ones of those with and without recompute."""
+    for place, layer in enumerate(layers):
+        (own,) = at_boundaries(
+            [layer],
+            layers[place - 1].output_bytes if place else 0,
+            layer.output_bytes if place < len(layers) - 1 else 0,
+        )
+        both = (layer_levels(own, x) for x in (False, True))
+        yield Levels(*map(min, zip(*both, strict=True)))

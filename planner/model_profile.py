@@ -9,7 +9,9 @@ live tensor bytes. Kept is:
 
     activation_bytes      from F to B or I: the layer's input if autograd keeps it,
                           the output only if the layer itself keeps it
-    recompute_activation_bytes     the same when the layer is recomputed
+    kept_input_bytes      of activation_bytes, the layer's input
+    kept_output_grad_bytes         of weight_activation_bytes, the output's gradient
+    recompute_activation_bytes     as activation_bytes when the layer is recomputed
     input_grad_activation_bytes    from the layer's part of I to the end of the
                           stage's: I frees nothing before, and adds gradients for W
     weight_activation_bytes        from I to W, recomputed or not: all of it, only
@@ -64,6 +66,9 @@ class LayerProfile:
         backward_spread: The same of B's samples; both are 0 if computed.
         activation_bytes: Kept from F to B without recompute [bytes].
         recompute_activation_bytes: Kept from F to B with recompute [bytes].
+        kept_input_bytes: Of `activation_bytes`, the layer's input [bytes].
+        kept_output_grad_bytes: Of `weight_activation_bytes`, the gradient of the
+            layer's output [bytes].
         output_bytes: Sent to the next stage if the model is cut here [bytes].
         forward_peak_bytes: Highest level during F, as defined above [bytes].
         backward_peak_bytes: Highest level during B, as defined above [bytes].
@@ -91,6 +96,8 @@ class LayerProfile:
     backward_spread: NonNegativeFloat = 0.0
     activation_bytes: NonNegativeInt = 0
     recompute_activation_bytes: NonNegativeInt = 0
+    kept_input_bytes: NonNegativeInt = 0
+    kept_output_grad_bytes: NonNegativeInt = 0
     output_bytes: NonNegativeInt = 0
     forward_peak_bytes: NonNegativeInt = 0
     backward_peak_bytes: NonNegativeInt = 0

@@ -28,10 +28,15 @@ bytes_of_a_stage = st.builds(
     output_bytes=sizes,
     kept_bytes=sizes,
     held_bytes=sizes,
+    held_input_bytes=sizes,
+    held_output_grad_bytes=sizes,
     forward_peak_bytes=sizes,
     backward_peak_bytes=sizes,
+    first_backward_peak_bytes=sizes,
     input_grad_peak_bytes=sizes,
     weight_grad_peak_bytes=sizes,
+    first_weight_grad_peak_bytes=sizes,
+    step_peak_bytes=sizes,
 )
 ways_to_transfer = st.builds(
     Transfers,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from planner.measure.layer_run import LayerRun
 from planner.measure.live_bytes import LiveBytes
@@ -32,6 +33,9 @@ class LayerMemory:
         weight_activation_bytes: Kept from I to W [bytes].
         weight_grad_activation_bytes: Kept until a stage's W ends [bytes].
         output_bytes: Of the output [bytes].
+        kept_input_bytes: Of `activation_bytes`, the input [bytes].
+        kept_output_grad_bytes: Of `weight_activation_bytes`, the output's gradient
+            [bytes].
         forward_peak_bytes: Highest level during F [bytes].
         backward_peak_bytes: Highest level during B [bytes].
         first_backward_peak_bytes: The same while there are no gradients [bytes].
@@ -44,6 +48,8 @@ class LayerMemory:
     weight_activation_bytes: int
     weight_grad_activation_bytes: int
     output_bytes: int
+    kept_input_bytes: int
+    kept_output_grad_bytes: int
     forward_peak_bytes: int
     backward_peak_bytes: int
     first_backward_peak_bytes: int
@@ -82,13 +88,15 @@ def measure_memory(
         if run.leaf is not None:
             split = _split_if_possible(run, live)
     run.drop_gradients()
-    split = split or _Split(0, 0, 0, 0, 0)
+    split = split or _Split(0, 0, 0, 0, 0, 0)
     return LayerMemory(
         activation_bytes=whole.kept_bytes,
         input_grad_activation_bytes=split.kept_in_input_grad_bytes,
         weight_activation_bytes=split.kept_bytes,
         weight_grad_activation_bytes=split.kept_in_weight_grad_bytes,
         output_bytes=whole.output_bytes,
+        kept_input_bytes=whole.kept_input_bytes,
+        kept_output_grad_bytes=split.kept_output_grad_bytes,
         forward_peak_bytes=whole.forward_peak_bytes,
         backward_peak_bytes=whole.backward_peak_bytes,
         first_backward_peak_bytes=first.backward_peak_bytes,
@@ -129,6 +137,7 @@ class _Whole:
     """One F and one B."""
 
     kept_bytes: int
+    kept_input_bytes: int
     output_bytes: int
     forward_peak_bytes: int
     backward_peak_bytes: int
@@ -140,6 +149,7 @@ class _Split(NamedTuple):
     input_grad_peak_bytes: int
     kept_in_input_grad_bytes: int
     kept_bytes: int
+    kept_output_grad_bytes: int
     weight_grad_peak_bytes: int
     kept_in_weight_grad_bytes: int
 
@@ -150,6 +160,7 @@ def _unsplit(whole: _Whole) -> _Split:
         input_grad_peak_bytes=0,
         kept_in_input_grad_bytes=whole.kept_bytes,
         kept_bytes=whole.kept_bytes,
+        kept_output_grad_bytes=0,
         weight_grad_peak_bytes=whole.backward_peak_bytes,
         kept_in_weight_grad_bytes=0,
     )
@@ -165,8 +176,10 @@ def _forward_and_backward(run: LayerRun, live: Meter) -> _Whole:
     shape, dtype, device = output.shape, output.dtype, output.device
     # Only the graph remains: what is alive now, autograd keeps.
     edge = get_gradient_edge(output)
+    own_input = _Watched(hidden)
     del hidden, output
     kept = live.current_bytes - before
+    kept_input = min(own_input.alive_bytes, kept)
     live.reset_peak()
     grad = torch.ones(shape, dtype=dtype, device=device)
     torch.autograd.backward((edge,), (grad,))
@@ -174,6 +187,7 @@ def _forward_and_backward(run: LayerRun, live: Meter) -> _Whole:
     run.drop_input_gradients()
     return _Whole(
         kept_bytes=kept,
+        kept_input_bytes=kept_input,
         output_bytes=output_bytes,
         forward_peak_bytes=forward_peak,
         backward_peak_bytes=backward_peak,
@@ -205,12 +219,14 @@ def _split_backward(run: LayerRun, live: Meter) -> _Split:
     is_loss, grad = not output.ndim, torch.ones_like(output)
     groups = input_backward(run, output, grad)
     input_peak = live.peak_bytes - start
+    output_grad = _Watched(grad)
     del output, grad
     run.drop_input_gradients()
     in_input_grad = live.current_bytes - before
     if is_loss:
         held = None
     kept = live.current_bytes - before
+    kept_output_grad = min(output_grad.alive_bytes, kept)
     live.reset_peak()
     weight_backward(run, groups)
     weight_peak = live.peak_bytes - before - kept
@@ -220,6 +236,24 @@ def _split_backward(run: LayerRun, live: Meter) -> _Split:
         input_grad_peak_bytes=input_peak,
         kept_in_input_grad_bytes=in_input_grad,
         kept_bytes=kept,
+        kept_output_grad_bytes=kept_output_grad,
         weight_grad_peak_bytes=weight_peak,
         kept_in_weight_grad_bytes=in_weight_grad,
     )
+
+
+class _Watched:
+    """Tells whether the memory of a tensor is still alive, without keeping it so."""
+
+    def __init__(self, tensor: torch.Tensor | None):
+        self._storage = None
+        if tensor is not None:
+            self._storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+            self._num_bytes = tensor.untyped_storage().nbytes()
+
+    @property
+    def alive_bytes(self) -> int:
+        """Its size, 0 once it is freed [bytes]."""
+        if self._storage is None or self._storage.expired():  # type: ignore[no-untyped-call]
+            return 0
+        return self._num_bytes

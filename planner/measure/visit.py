@@ -224,6 +224,8 @@ def _layer_profile(
         forward_spread=times.forward_spread,
         backward_spread=times.backward_spread,
         activation_bytes=memory.activation_bytes,
+        kept_input_bytes=memory.kept_input_bytes,
+        kept_output_grad_bytes=memory.kept_output_grad_bytes,
         output_bytes=memory.output_bytes,
         forward_peak_bytes=memory.forward_peak_bytes,
         backward_peak_bytes=memory.backward_peak_bytes,

@@ -1,12 +1,7 @@
-"""What occupies a card, item by item: by a formula, and at each moment of an order."""
+"""What occupies a card, item by item, at each moment of an order."""
 
-from planner.memory.at_peak import (
-    activation_level,
-    kept_bytes,
-    layer_peak_bytes,
-    stage_memory,
-)
-from planner.memory.boundary import communication_bytes
+from planner.memory.boundary import receive_buffer_bytes
+from planner.memory.layer_levels import Levels, layer_levels, levels_of
 from planner.memory.over_time import MemoryOverTime, device_memory, peak_bytes
 from planner.memory.parameters import (
     parameters_of_stages,
@@ -16,22 +11,24 @@ from planner.memory.parameters import (
 from planner.memory.peak_states import PeakStates, peak_states
 from planner.memory.shares import memory_shares
 from planner.memory.stage_bytes import StageBytes, stage_bytes
+from planner.memory.stage_levels import at_boundaries, step_peak_bytes
 
 __all__ = [
+    "Levels",
     "MemoryOverTime",
     "PeakStates",
     "StageBytes",
-    "activation_level",
-    "communication_bytes",
+    "at_boundaries",
     "device_memory",
-    "kept_bytes",
-    "layer_peak_bytes",
+    "layer_levels",
+    "levels_of",
     "memory_shares",
     "parameters_of_stages",
     "peak_bytes",
     "peak_states",
+    "receive_buffer_bytes",
     "shared_parameters",
     "stage_bytes",
-    "stage_memory",
     "stage_parameters",
+    "step_peak_bytes",
 ]

@@ -5,20 +5,31 @@ microbatches that each has in flight,
 
     between two actions   sum over s of  (F done, B and I not) * kept of s
                                        + (I done, W not) * held of s
+                                       + gradients of s, from its first B or W on
+                                       + what s has sent to other devices so far
     during an action      the same at its start + how far it rises
+    in the optimizer's    the gradients of all stages, what B left in the buffers of
+    step                  their inputs, and what the step takes for the moment
 
 and what its stages hand over to each other, see `device_bytes`. Hence the peak is
-that of this very order. The items of a plan tell the same level: `activations` is
-the higher of the levels before and after an action, `workspace` what comes on top.
+that of this very order. The items tell the same level: `activations`, `gradients`
+and `communication` are those before or after the action, whichever is more in all,
+and `workspace` what comes on top.
 
-Known limitations: the end of the step (exchange of gradients, optimizer) is taken
-to need no more than the actions before it.
+Known limitations: the exchange of gradients between devices is taken to need no more
+than the actions before it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.memory.device_bytes import action_bytes, static_memory
+from planner.memory.device_bytes import (
+    action_effects,
+    left_for_step,
+    sent_bytes,
+    static_memory,
+    with_gradients_made,
+)
 from planner.memory.stage_bytes import StageBytes
 from planner.plan import MemoryBreakdown
 from planner.schedule.actions import Action
@@ -32,55 +43,37 @@ class MemoryOverTime:
     Attributes:
         actions: Of the device, in order.
         static: What is there all the time, item by item.
-        activations_bytes: Kept and held by all microbatches while each action runs:
-            the more of what is there before it and after it [bytes].
-        workspace_bytes: What each action needs on top while it runs [bytes].
+        moments: Every item at the highest level of each action, and of the
+            optimizer's step after them.
         after_bytes: Level after each action, with all that is always there [bytes].
     """
 
     actions: tuple[Action, ...]
     static: MemoryBreakdown
-    activations_bytes: tuple[int, ...]
-    workspace_bytes: tuple[int, ...]
+    moments: tuple[MemoryBreakdown, ...]
     after_bytes: tuple[int, ...]
 
     @property
     def during_bytes(self) -> tuple[int, ...]:
         """Highest level while each action runs [bytes]."""
-        both = zip(self.activations_bytes, self.workspace_bytes, strict=True)
-        return tuple(self.static.total + kept + on_top for kept, on_top in both)
+        return tuple(moment.total for moment in self.moments[:-1])
 
     @property
-    def peak_position(self) -> int | None:
-        """Position of the first action that reaches the peak; None without actions."""
-        during = self.during_bytes
-        return during.index(max(during)) if during else None
+    def peak_position(self) -> int:
+        """Position of the first moment that reaches the peak."""
+        totals = [moment.total for moment in self.moments]
+        return totals.index(max(totals))
 
     @property
     def peak_action(self) -> Action | None:
-        """The first action that reaches the peak; None without actions."""
+        """The first action that reaches the peak; None if the optimizer's step does."""
         position = self.peak_position
-        return None if position is None else self.actions[position]
+        return self.actions[position] if position < len(self.actions) else None
 
     @property
     def peak(self) -> MemoryBreakdown:
         """Every item at the fullest moment."""
-        position = self.peak_position
-        return self.static if position is None else self.during(position)
-
-    def during(self, position: int) -> MemoryBreakdown:
-        """Every item while one action runs, at its highest level.
-
-        Args:
-            position: Of the action in the row, from 0.
-
-        Returns:
-            The items and their sum [bytes].
-        """
-        items = self.static.items()
-        items["activations"] = self.activations_bytes[position]
-        items["workspace"] = self.workspace_bytes[position]
-        return MemoryBreakdown(**items, total=sum(items.values()))
+        return self.moments[self.peak_position]
 
     def curve(
         self, starts_s: Sequence[float], ends_s: Sequence[float]
@@ -115,24 +108,25 @@ def device_memory(
         reserve_bytes: Kept free on the card [bytes].
 
     Returns:
-        Its memory while each action runs and after it.
+        Its memory, action by action.
     """
     static = static_memory(stages, num_microbatches_of((tuple(row),)), reserve_bytes)
-    effects = action_bytes(stages)
-    activations, workspace, after = [], [], []
-    level = 0
-    for action in row:
-        growth, rise = effects[action.stage, action.kind]
-        resting = max(level, level + growth)
-        activations.append(resting)
-        workspace.append(level + rise - resting)
-        level += growth
-        after.append(static.total + level)
+    effects = action_effects(stages)
+    moments, after = [], []
+    now = (0, 0, 0)
+    for action, makes_gradients in with_gradients_made(row):
+        *growth, rise = effects[action.stage, action.kind, makes_gradients]
+        later = (now[0] + growth[0], now[1] + growth[1], now[2] + growth[2])
+        resting = max(now, later, key=sum)
+        moments.append(_moment(static, resting, sum(now) + rise - sum(resting)))
+        after.append(static.total + sum(later))
+        now = later
+    left, step_peak = _before_step(row, stages)
+    moments.append(_moment(static, (0, now[1], left), step_peak))
     return MemoryOverTime(
         actions=tuple(row),
         static=static,
-        activations_bytes=tuple(activations),
-        workspace_bytes=tuple(workspace),
+        moments=tuple(moments),
         after_bytes=tuple(after),
     )
 
@@ -150,12 +144,37 @@ def peak_bytes(
     Returns:
         The total of `device_memory(...).peak` [bytes].
     """
-    effects = action_bytes(stages)
-    level = highest = 0
-    for action in row:
-        growth, rise = effects[action.stage, action.kind]
+    effects = action_effects(stages)
+    level = highest = gradients = 0
+    for action, makes_gradients in with_gradients_made(row):
+        activations, made, sent, rise = effects[
+            action.stage, action.kind, makes_gradients
+        ]
         if level + rise > highest:
             highest = level + rise
-        level += growth
+        level += activations + made + sent
+        gradients += made
+    left, step_peak = _before_step(row, stages)
+    highest = max(highest, gradients + left + step_peak)
     num_microbatches = num_microbatches_of((tuple(row),))
     return static_memory(stages, num_microbatches, reserve_bytes).total + highest
+
+
+def _before_step(
+    row: Sequence[Action], stages: Mapping[int, StageBytes]
+) -> tuple[int, int]:
+    """What B left in the buffers of inputs, and what the optimizer's step takes."""
+    left = sum(left_for_step(row, s) * sent_bytes(stages, s)[1] for s in stages)
+    return left, max((own.step_peak_bytes for own in stages.values()), default=0)
+
+
+def _moment(
+    static: MemoryBreakdown, level: tuple[int, int, int], workspace: int
+) -> MemoryBreakdown:
+    activations, gradients, sent = level
+    items = static.items()
+    items["activations"] = activations
+    items["gradients"] = gradients
+    items["communication"] += sent
+    items["workspace"] = workspace
+    return MemoryBreakdown(**items, total=sum(items.values()))

@@ -12,13 +12,14 @@ The level of a stage, above what is always there, for one microbatch:
                                              held    W
 
 A peak is counted above the level at the start of its action; how high each goes is
-found by walking through the layers (`stage_levels`).
+found by walking through the layers (`stage_levels`). The first B or W of a step also
+makes the gradients, which stay until the optimizer's step.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.memory.stage_levels import stage_levels
+from planner.memory.stage_levels import stage_levels, step_peak_bytes
 from planner.model_profile import LayerProfile
 from planner.optimizers import OptimizerSpec
 
@@ -35,10 +36,17 @@ class StageBytes:
         output_bytes: Made for one microbatch; 0 on the last stage [bytes].
         kept_bytes: What one microbatch leaves from F to B or I [bytes].
         held_bytes: What one microbatch leaves from I to W [bytes].
+        held_input_bytes: More of it, if the stage before is on the same device
+            [bytes].
+        held_output_grad_bytes: More of it, if the stage after is on the same device
+            [bytes].
         forward_peak_bytes: Highest level during F above that at its start [bytes].
         backward_peak_bytes: The same for B [bytes].
+        first_backward_peak_bytes: The same for a step's first B [bytes].
         input_grad_peak_bytes: The same for I [bytes].
         weight_grad_peak_bytes: The same for W [bytes].
+        first_weight_grad_peak_bytes: The same for a step's first W [bytes].
+        step_peak_bytes: The same for the optimizer's step [bytes].
     """
 
     weights_bytes: int = 0
@@ -48,10 +56,15 @@ class StageBytes:
     output_bytes: int = 0
     kept_bytes: int = 0
     held_bytes: int = 0
+    held_input_bytes: int = 0
+    held_output_grad_bytes: int = 0
     forward_peak_bytes: int = 0
     backward_peak_bytes: int = 0
+    first_backward_peak_bytes: int = 0
     input_grad_peak_bytes: int = 0
     weight_grad_peak_bytes: int = 0
+    first_weight_grad_peak_bytes: int = 0
+    step_peak_bytes: int = 0
 
 
 def stage_bytes(
@@ -83,18 +96,33 @@ def stage_bytes(
         recomputed=recomputed,
         gradient_bytes=optimizer.gradient_bytes,
         is_first=is_first,
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
     )
     kept, held = levels.kept_bytes, levels.weight_kept_bytes
+    gradients = num_parameters * optimizer.gradient_bytes
+    # Layers of one stage may share parameters.
+    in_first = min(
+        levels.first_backward_peak_bytes, levels.backward_peak_bytes + gradients
+    )
+    in_first_weight = min(
+        levels.first_weight_grad_peak_bytes, levels.weight_grad_peak_bytes + gradients
+    )
     return StageBytes(
         weights_bytes=num_parameters * optimizer.weight_bytes,
-        gradients_bytes=num_parameters * optimizer.gradient_bytes,
+        gradients_bytes=gradients,
         optimizer_bytes=num_parameters * optimizer.state_bytes,
         input_bytes=input_bytes,
         output_bytes=output_bytes,
         kept_bytes=kept,
         held_bytes=held,
+        held_input_bytes=min(layers[0].kept_input_bytes, input_bytes),
+        held_output_grad_bytes=min(layers[-1].kept_output_grad_bytes, output_bytes),
         forward_peak_bytes=levels.forward_peak_bytes,
         backward_peak_bytes=levels.backward_peak_bytes - kept,
+        first_backward_peak_bytes=in_first - kept,
         input_grad_peak_bytes=levels.input_grad_peak_bytes - kept,
         weight_grad_peak_bytes=levels.weight_grad_peak_bytes - held,
+        first_weight_grad_peak_bytes=in_first_weight - held,
+        step_peak_bytes=step_peak_bytes(layers, optimizer),
     )

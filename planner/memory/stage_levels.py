@@ -1,14 +1,10 @@
 """How high one microbatch takes a stage, and what it leaves, in every action.
 
 Each action walks through the layers of the stage: F upwards, B and I downwards, W
-upwards again, in the order of the parameters. With the figures of `model_profile` (A
-kept from F on, or a if the layer is recomputed; C until the end of I, K from I to W, R
-until the end of W; G its gradients) the level in layer l, above what other
-microbatches keep, is
+upwards again, in the order of the parameters. F and B are told in `layer_levels`.
+With the figures of `model_profile` (C kept until the end of I, K from I to W, R until
+the end of W) the level in layer l, above what other microbatches keep, is
 
-    F         sum(a_i, i < l)                                       + forward peak
-    B         sum(a_i, i < l) + A_l                                 + backward peak
-    first B   sum(a_i, i < l) + A_l                + sum(G_i, i > l) + its peak
     I         sum(a_i, i < l) + A_l                + sum(C_i, i > l) + input peak
     W         sum(R_i, i < l) + K_l                + sum(K_i, i > l) + weight peak
 
@@ -16,16 +12,19 @@ These are sums because of how PyTorch splits the backward of a whole stage: I ke
 the graph, and each group of parameters that waits for W holds all of it below.
 On the first stage PyTorch does nothing in I, and all of B in W.
 
+What lies at the boundary is left out (`boundary`). In a step's first W all gradients
+count from its start.
+
 Known limitations: tables and masks that a model makes around its layers once a
 microbatch are not counted, nor the stand-in for the embedding during F (one
-hidden state); of a stage's output the gradient is counted among what I leaves although
-it arrived in a buffer.
+hidden state).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.memory.at_peak import kept_bytes
+from planner.memory.boundary import begins_stage, ends_stage
+from planner.memory.layer_levels import Levels, layer_levels, levels_of
 from planner.model_profile import LayerProfile
 from planner.optimizers import OptimizerSpec
 
@@ -43,6 +42,8 @@ class StageLevels:
             it makes; until then the stage has none [bytes].
         input_grad_peak_bytes: Highest level in I [bytes].
         weight_grad_peak_bytes: Highest level in W [bytes].
+        first_weight_grad_peak_bytes: The same in a step's first W, with the gradients
+            it makes [bytes].
     """
 
     kept_bytes: int
@@ -52,6 +53,7 @@ class StageLevels:
     first_backward_peak_bytes: int
     input_grad_peak_bytes: int
     weight_grad_peak_bytes: int
+    first_weight_grad_peak_bytes: int
 
 
 def stage_levels(
@@ -60,6 +62,8 @@ def stage_levels(
     recomputed: Sequence[bool],
     gradient_bytes: int,
     is_first: bool,
+    input_bytes: int = 0,
+    output_bytes: int = 0,
 ) -> StageLevels:
     """Walk one microbatch through the actions of a stage.
 
@@ -68,37 +72,53 @@ def stage_levels(
         recomputed: One flag a layer.
         gradient_bytes: Of one parameter's gradient [bytes].
         is_first: Whether it is the first stage of the model.
+        input_bytes: Taken at its boundary; 0 leaves its first layer as it is [bytes].
+        output_bytes: Made at its boundary; the same for its last layer [bytes].
 
     Returns:
         Its levels. Where a profile does not know what I and W need, they count as B,
         and I frees nothing.
     """
-    pairs = list(zip(map(_complete, layers), recomputed, strict=True))
-    below = forward = backward = first = in_input_grad = 0
-    gradients = sum(layer.num_parameters for layer in layers) * gradient_bytes
-    after_input = sum(layer.input_grad_activation_bytes for layer, _ in pairs)
-    for layer, again in pairs:
-        gradients -= layer.num_parameters * gradient_bytes
-        after_input -= layer.input_grad_activation_bytes
-        kept = kept_bytes(layer, again)
-        forward = max(forward, below + layer.forward_peak_bytes)
-        whole = below + max(kept, layer.activation_bytes)
-        backward = max(backward, whole + layer.backward_peak_bytes)
-        first = max(first, whole + layer.first_backward_peak_bytes + gradients)
-        level = whole + layer.input_grad_peak_bytes + after_input
-        in_input_grad = max(in_input_grad, level)
-        below += kept
-    weight_kept, in_weight_grad = _weight_grad_levels([layer for layer, _ in pairs])
+    own = at_boundaries(layers, input_bytes, output_bytes)
+    found = [
+        layer_levels(layer, again, gradient_bytes)
+        for layer, again in zip(own, recomputed, strict=True)
+    ]
+    whole = levels_of(found)
+    weight_kept, in_weight_grad = _weight_grad_levels(own)
+    in_input_grad = _input_grad_level(own, recomputed, found)
     levels = StageLevels(
-        kept_bytes=below,
+        kept_bytes=whole.kept_bytes,
         weight_kept_bytes=weight_kept,
-        forward_peak_bytes=max(forward, below),
-        backward_peak_bytes=max(backward, below),
-        first_backward_peak_bytes=max(first, below),
-        input_grad_peak_bytes=max(in_input_grad, below, weight_kept),
-        weight_grad_peak_bytes=max(in_weight_grad, weight_kept),
+        forward_peak_bytes=whole.forward_bytes,
+        backward_peak_bytes=whole.backward_bytes,
+        first_backward_peak_bytes=whole.first_backward_bytes,
+        input_grad_peak_bytes=max(in_input_grad, whole.kept_bytes, weight_kept),
+        weight_grad_peak_bytes=in_weight_grad,
+        first_weight_grad_peak_bytes=in_weight_grad + whole.gradients_bytes,
     )
     return _unsplit(levels) if is_first else levels
+
+
+def at_boundaries(
+    layers: Sequence[LayerProfile], input_bytes: int, output_bytes: int
+) -> list[LayerProfile]:
+    """The layers of a stage without what counts to its boundaries.
+
+    Args:
+        layers: Of the stage, in order.
+        input_bytes: Taken for one microbatch; 0 on the first stage [bytes].
+        output_bytes: Made for one microbatch; 0 on the last stage [bytes].
+
+    Returns:
+        The same layers; all figures of I, W and the first B are known.
+    """
+    own = [_complete(layer) for layer in layers]
+    if input_bytes:
+        own[0] = begins_stage(own[0], input_bytes)
+    if output_bytes:
+        own[-1] = ends_stage(own[-1], output_bytes)
+    return own
 
 
 def step_peak_bytes(layers: Sequence[LayerProfile], optimizer: OptimizerSpec) -> int:
@@ -145,10 +165,25 @@ def _complete(layer: LayerProfile) -> LayerProfile:
     )
 
 
+def _input_grad_level(
+    layers: Sequence[LayerProfile], recomputed: Sequence[bool], found: Sequence[Levels]
+) -> int:
+    """The highest level during I."""
+    below = highest = 0
+    above = sum(layer.input_grad_activation_bytes for layer in layers)
+    for layer, again, levels in zip(layers, recomputed, found, strict=True):
+        above -= layer.input_grad_activation_bytes
+        own = layer.activation_bytes
+        if again:
+            own += max(levels.kept_bytes - layer.kept_input_bytes, 0)
+        highest = max(highest, below + own + layer.input_grad_peak_bytes + above)
+        below += levels.kept_bytes
+    return highest
+
+
 def _weight_grad_levels(layers: Sequence[LayerProfile]) -> tuple[int, int]:
     """What waits for W, and the highest level during W."""
-    waiting = level = sum(layer.weight_activation_bytes for layer in layers)
-    highest = 0
+    waiting = level = highest = sum(x.weight_activation_bytes for x in layers)
     for layer in layers:
         highest = max(highest, level + layer.weight_grad_peak_bytes)
         level -= layer.weight_activation_bytes - layer.weight_grad_activation_bytes
@@ -162,4 +197,5 @@ def _unsplit(levels: StageLevels) -> StageLevels:
         weight_kept_bytes=levels.kept_bytes,
         input_grad_peak_bytes=levels.kept_bytes,
         weight_grad_peak_bytes=levels.backward_peak_bytes,
+        first_weight_grad_peak_bytes=levels.first_backward_peak_bytes,
     )

@@ -246,7 +246,7 @@ def _link_plan(link: Link, origin: LinksFrom) -> LinkPlan:
 def _stages(candidate: Candidate) -> tuple[StagePlan, ...]:
     setting = candidate.setting
     names = [layer.name for layer in setting.layers]
-    busy_fraction = candidate.busy_fraction
+    busy_fraction, memory = candidate.busy_fraction, candidate.memory()
     return tuple(
         StagePlan(
             index=index,
@@ -256,7 +256,7 @@ def _stages(candidate: Candidate) -> tuple[StagePlan, ...]:
             layers=tuple(names[first : last + 1]),
             recompute=tuple(names[i] for i in sorted(candidate.recompute[index])),
             predicted=StagePrediction(
-                memory_bytes=candidate.memory[index],
+                memory_bytes=memory[index],
                 capacity_bytes=setting.device(index).memory_bytes,
                 forward_s=times.forward_s,
                 backward_s=times.backward_s,

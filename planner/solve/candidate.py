@@ -26,7 +26,7 @@ class Candidate:
         cut: First and last layer of every stage.
         recompute: Recomputed layers of every stage.
         times: Of every stage.
-        memory: Of every stage, at the fullest moment of its device.
+        peak_bytes: Of every device, at its fullest moment [bytes].
         timeline: When every action runs.
         optimizer_s: Optimizer step of the slowest device [s].
     """
@@ -35,7 +35,7 @@ class Candidate:
     cut: Cut
     recompute: Recompute
     times: tuple[StageTimes, ...]
-    memory: tuple[MemoryBreakdown, ...]
+    peak_bytes: tuple[int, ...]
     timeline: Timeline
     optimizer_s: float
 
@@ -47,18 +47,35 @@ class Candidate:
     @property
     def excess_bytes(self) -> tuple[int, ...]:
         """By how much each device is too small; below 0 where room is left."""
-        setting = self.setting
+        devices = self.setting.cluster.devices
         return tuple(
-            sum(self.memory[stage].total for stage in stages) - device.memory_bytes
-            for device, stages in zip(
-                setting.cluster.devices, setting.stages_of, strict=True
-            )
+            peak - device.memory_bytes
+            for peak, device in zip(self.peak_bytes, devices, strict=True)
         )
 
     @property
     def fits(self) -> bool:
         """Whether every device is large enough."""
         return max(self.excess_bytes) <= 0
+
+    def memory(self) -> tuple[MemoryBreakdown, ...]:
+        """What takes the room.
+
+        Returns:
+            Of every stage, at the fullest moment of its device.
+        """
+        setting = self.setting
+        own = stages_bytes(setting, self.cut, self.recompute)
+        memory = [MemoryBreakdown()] * len(self.cut)
+        for row, stages, device in zip(
+            setting.actions, setting.stages_of, setting.cluster.devices, strict=True
+        ):
+            together = {stage: own[stage] for stage in stages}
+            for stage, share in memory_shares(
+                row, together, device.reserve_bytes
+            ).items():
+                memory[stage] = share
+        return tuple(memory)
 
     @property
     def busy_fraction(self) -> tuple[float, ...]:
@@ -95,7 +112,7 @@ def judge(setting: Setting, cut: Cut, recompute: Recompute) -> Candidate:
         cut=cut,
         recompute=recompute,
         times=times,
-        memory=_memory(setting, cut, recompute, parameters),
+        peak_bytes=_peak_bytes(setting, cut, recompute),
         timeline=simulate_wired(setting.wiring, times),
         optimizer_s=max(optimizer_s),
     )
@@ -187,20 +204,31 @@ def bytes_of(
     )
 
 
-def _memory(
-    setting: Setting, cut: Cut, recompute: Recompute, parameters: tuple[int, ...]
-) -> tuple[MemoryBreakdown, ...]:
-    own = [
-        bytes_of(setting, stage, cut[stage], recompute[stage], parameters[stage])
-        for stage in range(len(cut))
-    ]
-    memory = [MemoryBreakdown()] * len(cut)
-    for device, stages in enumerate(setting.stages_of):
-        shares = memory_shares(
-            setting.actions[device],
-            {stage: own[stage] for stage in stages},
-            setting.cluster.devices[device].reserve_bytes,
+def stages_bytes(
+    setting: Setting, cut: Cut, recompute: Recompute
+) -> tuple[StageBytes, ...]:
+    """Memory of all stages of a cut.
+
+    Args:
+        setting: All that is decided outside the cut.
+        cut: First and last layer of every stage.
+        recompute: Recomputed layers of every stage.
+
+    Returns:
+        One entry a stage.
+    """
+    rows = zip(cut, recompute, parameters_of(setting, cut), strict=True)
+    return tuple(bytes_of(setting, stage, *row) for stage, row in enumerate(rows))
+
+
+def _peak_bytes(setting: Setting, cut: Cut, recompute: Recompute) -> tuple[int, ...]:
+    own = stages_bytes(setting, cut, recompute)
+    return tuple(
+        states.peak_bytes({stage: own[stage] for stage in stages}, device.reserve_bytes)
+        for states, stages, device in zip(
+            setting.peak_states,
+            setting.stages_of,
+            setting.cluster.devices,
+            strict=True,
         )
-        for stage, share in shares.items():
-            memory[stage] = share
-    return tuple(memory)
+    )

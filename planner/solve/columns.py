@@ -16,22 +16,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.memory import (
-    StageBytes,
-    communication_bytes,
-    kept_bytes,
-    layer_peak_bytes,
-    shared_parameters,
-    stage_bytes,
-    stage_parameters,
-)
+from planner.memory import stage_parameters
+from planner.solve.alone import Ints, LevelArrays, needed_bytes
 from planner.solve.paths import PARTS
-from planner.solve.recompute import Choice, fronts_of
+from planner.solve.recompute import Choice, Need, fronts_of
+from planner.solve.run_tables import RunTables, run_sums
 from planner.solve.setting import Cut, Recompute, Setting
 from planner.solve.together import Choices, cheapest_together, choices_of
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
@@ -46,7 +39,10 @@ class Columns:
         times_s: Of its actions and transfers for one microbatch [part, column], in
             the order of `paths.PARTS`, recompute included [s].
         optimizer_s: Optimizer step [s].
-        static_bytes: Weights, gradients, states and buffers [bytes].
+        static_bytes: Weights, states and buffers [bytes].
+        gradients_bytes: Gradients of the parameters [bytes].
+        input_bytes: Taken for one microbatch [bytes].
+        output_bytes: Made for one microbatch [bytes].
         kept_bytes: What one microbatch leaves without recompute [bytes].
         least_kept_bytes: What it leaves with the most recompute [bytes].
         held_bytes: What it leaves from I to W at least [bytes].
@@ -59,6 +55,9 @@ class Columns:
     times_s: Floats
     optimizer_s: Floats
     static_bytes: Ints
+    gradients_bytes: Ints
+    input_bytes: Ints
+    output_bytes: Ints
     kept_bytes: Ints
     least_kept_bytes: Ints
     held_bytes: Ints
@@ -89,7 +88,7 @@ class ColumnTables:
         setting: All that is decided outside the cut.
         fronts: Recompute choices by run of layers.
         legal: Columns that respect order and uncuttable layers.
-        room_bytes: What each leaves for activations and workspace [bytes].
+        room_bytes: What each leaves beside weights, states and buffers [bytes].
         tries_all: False once choices of the stages of one device were thinned.
     """
 
@@ -98,16 +97,18 @@ class ColumnTables:
     ) -> None:
         self.setting = setting
         self.tries_all = True
-        self.fronts = fronts_of(setting.layers, setting.recompute)
+        self.fronts = fronts_of(
+            setting.layers, setting.recompute, setting.optimizer.gradient_bytes
+        )
         self.legal = _legal(setting, layers_per_stage)
-        self._parameters = _parameters(setting)
-        self._static_bytes = _static_bytes(setting, self._parameters)
+        self._runs = RunTables(setting)
+        self._static_bytes = self._runs.static_bytes
         budgets = [setting.device(s).budget_bytes for s in range(setting.num_stages)]
         self._limits = np.array(budgets, dtype=np.int64)[:, None, None]
         self.room_bytes = self._limits - self._static_bytes
-        self._least = _least_needs(setting)
         self._choices: dict[tuple[int, tuple[int, int]], Choices] = {}
-        self._needs: dict[bool, tuple[Floats, Ints, Ints]] = {}
+        self._all_or_none: dict[bool, tuple[Floats, Ints]] = {}
+        self._leanest: dict[tuple[object, ...], Choice] = {}
 
     def without_choice(self, *, full: bool) -> Columns:
         """Columns in which all or none of the layers are recomputed.
@@ -118,7 +119,7 @@ class ColumnTables:
         Returns:
             The columns that fit so.
         """
-        extra_s, needed = self._all_or_none(full)
+        extra_s, needed = self.all_or_none(full)
         allowed = self.legal & (needed <= self.room_bytes)
         return self._columns(allowed, np.broadcast_to(extra_s, allowed.shape))
 
@@ -128,8 +129,8 @@ class ColumnTables:
         Returns:
             The columns that fit.
         """
-        none_s, none_needed = self._all_or_none(False)
-        full_s, full_needed = self._all_or_none(True)
+        none_s, none_needed = self.all_or_none(False)
+        full_s, full_needed = self.all_or_none(True)
         without = none_needed <= self.room_bytes
         allowed = self.legal & (without | (full_needed <= self.room_bytes))
         return self._columns(allowed, np.where(without, none_s, full_s))
@@ -140,7 +141,7 @@ class ColumnTables:
         Returns:
             A superset of the columns that fit.
         """
-        allowed = self.legal & (self.room_bytes >= 0)
+        allowed = self.legal & (self.room_bytes >= self._runs.gradients_bytes)
         return self._columns(allowed, np.zeros(allowed.shape))
 
     def exact(self, among: Columns) -> Columns:
@@ -154,7 +155,7 @@ class ColumnTables:
         """
         extra_s = np.zeros(self.legal.shape)
         fits = np.zeros_like(self.legal)
-        _, needed = self._all_or_none(False)
+        _, needed = self.all_or_none(False)
         without = needed <= self.room_bytes
         where = zip(
             among.stage.tolist(), among.first.tolist(), among.last.tolist(), strict=True
@@ -178,9 +179,32 @@ class ColumnTables:
         Returns:
             The one that fits and adds least time; None if none fits.
         """
-        in_flight = self.setting.in_flight[stage]
         room_bytes = int(self.room_bytes[stage, first, last])
-        return self.fronts.cheapest(first, last, in_flight, room_bytes)
+        need = self._need(stage, first, last)
+        return self.fronts.cheapest(first, last, need, room_bytes)
+
+    def leanest(self, stage: int, first: int, last: int) -> Choice:
+        """The recompute choice of one column that needs least memory.
+
+        Args:
+            stage: From 0.
+            first: Index of its first layer.
+            last: Index of its last layer.
+
+        Returns:
+            The choice, whether it fits or not.
+        """
+        around = self._runs.around(first, last)
+        key = (stage, self.fronts.run(first, last), around)
+        if key not in self._leanest:
+            need = self._need(stage, first, last)
+            self._leanest[key] = self.fronts.leanest(first, last, need)
+        return self._leanest[key]
+
+    def _need(self, stage: int, first: int, last: int) -> Need:
+        states = self.setting.states_alone[stage]
+        around = self._runs.around(first, last)
+        return lambda levels: needed_bytes(states, levels, around)
 
     def recompute_of(self, cut: Cut) -> Recompute | None:
         """The recompute choice of every stage of a cut.
@@ -235,8 +259,9 @@ class ColumnTables:
             setting.layers[i] for first, last in runs for i in range(first, last + 1)
         ]
         together = stage_parameters(held, setting.profile.ties)
-        apart = sum(int(self._parameters[run]) for run in runs)
-        return (apart - together) * setting.optimizer.bytes_per_parameter
+        apart = sum(int(self._runs.parameters[run]) for run in runs)
+        spec = setting.optimizer
+        return (apart - together) * (spec.weight_bytes + spec.state_bytes)
 
     def lacking_bytes(self) -> Ints:
         """By how much each column misses its card with the leanest choice.
@@ -250,19 +275,27 @@ class ColumnTables:
         shares = self.room_bytes - self._limits * (parts - 1) // parts
         lacking = np.full(self.legal.shape, np.iinfo(np.int64).max // 4)
         for stage, first, last in np.argwhere(self.legal).tolist():
-            in_flight = self.setting.in_flight[stage]
-            leanest = self.fronts.leanest(first, last, in_flight)
-            needed = leanest.needed_bytes(in_flight)
-            lacking[stage, first, last] = needed - shares[stage, first, last]
+            leanest = self.leanest(stage, first, last).levels
+            needed = self._need(stage, first, last)(LevelArrays.of([leanest]))
+            lacking[stage, first, last] = needed[0] - shares[stage, first, last]
         return lacking
 
-    def _all_or_none(self, full: bool) -> tuple[Floats, Ints]:
-        """Extra time [first, last] and bytes [stage, first, last] of one choice."""
-        if full not in self._needs:
-            self._needs[full] = _walk(self.setting, full)
-        extra_s, kept, highest = self._needs[full]
-        in_flight = np.array(self.setting.in_flight)[:, None, None]
-        return extra_s, (in_flight - 1) * kept + highest
+    def all_or_none(self, full: bool) -> tuple[Floats, Ints]:
+        """What all columns take if all or none of their layers are recomputed.
+
+        Args:
+            full: All that may be; else none.
+
+        Returns:
+            Extra time at speed 1 [first, last], in s, and needed bytes [stage, first,
+            last].
+        """
+        if full not in self._all_or_none:
+            runs, states = self._runs, self.setting.states_alone
+            levels = runs.levels(full)
+            needed = [needed_bytes(own, levels, runs.all_around) for own in states]
+            self._all_or_none[full] = runs.extra_s(full), np.stack(needed)
+        return self._all_or_none[full]
 
     def _columns(self, allowed: Flags, extra_s: Floats) -> Columns:
         """List the allowed columns, sorted by stage, last and first layer."""
@@ -274,7 +307,7 @@ class ColumnTables:
         fixed_s = setting.profile.device.step_overhead_s
         again_s = extra_s[stage, first, last]
         own_s = [
-            _run_sums([getattr(layer, part) for layer in setting.layers])[first, last]
+            run_sums([getattr(layer, part) for layer in setting.layers])[first, last]
             for part in PARTS[:4]
         ]
         forward_s, backward_s, input_grad_s, weight_grad_s = (
@@ -284,7 +317,7 @@ class ColumnTables:
         backward_s += again_s
         input_grad_s = np.where(is_first, 0.0, input_grad_s + again_s)
         weight_grad_s = np.where(is_first, backward_s, weight_grad_s)
-        kept, least_kept, held, rise = self._least
+        runs, least = self._runs, self._runs.least
         sends_s = _by_stage_and_layer(setting, setting.send_forward_s)
         returns_s = _by_stage_and_layer(setting, setting.send_backward_s)
         return Columns(
@@ -301,12 +334,15 @@ class ColumnTables:
                     returns_s[stage, first],
                 ]
             ),
-            optimizer_s=self._parameters[first, last] * np.array(rate_s)[stage],
+            optimizer_s=runs.parameters[first, last] * np.array(rate_s)[stage],
             static_bytes=self._static_bytes[stage, first, last],
-            kept_bytes=kept[first, last],
-            least_kept_bytes=least_kept[first, last],
-            held_bytes=held[first, last],
-            rise_bytes=rise[last],
+            gradients_bytes=runs.gradients_bytes[first, last],
+            input_bytes=runs.input_bytes[first],
+            output_bytes=runs.output_bytes[last],
+            kept_bytes=least.kept_bytes[first, last],
+            least_kept_bytes=least.least_kept_bytes[first, last],
+            held_bytes=least.held_bytes[first, last],
+            rise_bytes=least.rise_bytes[last],
         )
 
 
@@ -318,13 +354,6 @@ def _by_stage_and_layer(
     return np.array(
         [[time_s(s, layer) for layer in layers] for s in range(setting.num_stages)]
     )
-
-
-def _run_sums(values: Sequence[float]) -> NDArray[np.float64]:
-    """Sum of every run of layers [first, last]."""
-    ends = np.concatenate([[0.0], np.cumsum(values)])
-    sums: Floats = np.maximum(ends[None, 1:] - ends[:-1, None], 0.0)
-    return sums
 
 
 def _legal(setting: Setting, layers_per_stage: Sequence[int] | None) -> Flags:
@@ -346,105 +375,3 @@ def _legal(setting: Setting, layers_per_stage: Sequence[int] | None) -> Flags:
                 for last in lasts:
                     legal[stage, first, last] = gaps[last + 1]
     return legal
-
-
-def _parameters(setting: Setting) -> Ints:
-    """Parameters of every run of layers [first, last]."""
-    layers = setting.layers
-    ends = np.concatenate(
-        [[0], np.cumsum([layer.num_parameters for layer in layers], dtype=np.int64)]
-    )
-    parameters: Ints = ends[None, 1:] - ends[:-1, None]
-    tied = {name for pair in setting.profile.ties for name in pair}
-    places = [i for i, layer in enumerate(layers) if layer.name in tied]
-    if not places:
-        return parameters
-    # What is shared depends only on which tied layers a run holds.
-    for first in range(places[-1] + 1):
-        for last in range(max(first, places[0]), len(layers)):
-            inside = [layers[i] for i in places if first <= i <= last]
-            if len(inside) > 1:
-                shared = shared_parameters(inside, setting.profile.ties)
-                parameters[first, last] -= shared
-    return parameters
-
-
-def _static_bytes(setting: Setting, parameters: Ints) -> Ints:
-    """Weights, gradients, states and buffers of every column [stage, first, last]."""
-    places = range(len(setting.layers))
-    static = np.empty((setting.num_stages, len(places), len(places)), dtype=np.int64)
-    static[:] = parameters * setting.optimizer.bytes_per_parameter
-    for stage in range(setting.num_stages):
-        crossing = (setting.crosses_before(stage), setting.crosses_after(stage))
-        received = [crossing[0] * setting.input_bytes(first) for first in places]
-        sent = [crossing[1] * setting.output_bytes(last) for last in places]
-        both = np.array(received)[:, None] + np.array(sent)[None, :]
-        static[stage] += (
-            communication_bytes(
-                num_microbatches=setting.num_microbatches, input_bytes=1, output_bytes=0
-            )
-            * both
-        )
-    return static
-
-
-def _layer_alone(setting: Setting, index: int, recomputed: bool) -> StageBytes:
-    return stage_bytes(
-        [setting.layers[index]],
-        recomputed=[recomputed],
-        num_parameters=0,
-        optimizer=setting.optimizer,
-        input_bytes=0,
-        output_bytes=0,
-        is_first=False,
-    )
-
-
-def _least_needs(setting: Setting) -> tuple[Ints, Ints, Ints, Ints]:
-    """What one microbatch needs at least, whatever is recomputed.
-
-    Kept without and with the most recompute, and held from I to W, of every run of
-    layers [first, last]; and how far B or I of the last layer rises [last].
-    """
-    rows = []
-    for index in range(len(setting.layers)):
-        choices = (False, True) if setting.may_recompute(index) else (False,)
-        if setting.recompute == "full":
-            choices = choices[-1:]
-        alone = [_layer_alone(setting, index, again) for again in choices]
-        rows.append(
-            (
-                alone[0].kept_bytes,
-                min(own.kept_bytes for own in alone),
-                # The first stage holds what it kept.
-                min(min(own.held_bytes, own.kept_bytes) for own in alone),
-                min(
-                    min(own.backward_peak_bytes, own.input_grad_peak_bytes)
-                    for own in alone
-                ),
-            )
-        )
-    kept, least, held, rise = zip(*rows, strict=True)
-    sums = [_run_sums(values).astype(np.int64) for values in (kept, least, held)]
-    return sums[0], sums[1], sums[2], np.array(rise, dtype=np.int64)
-
-
-def _walk(setting: Setting, full: bool) -> tuple[Floats, Ints, Ints]:
-    """Extra time, kept and highest bytes of every run of layers [first, last]."""
-    layers = setting.layers
-    again = [full and setting.may_recompute(i) for i in range(len(layers))]
-    kept = [kept_bytes(x, a) for x, a in zip(layers, again, strict=True)]
-    peaks = [layer_peak_bytes(x, a) for x, a in zip(layers, again, strict=True)]
-    extra_s = _run_sums(
-        [x.again_s if a else 0.0 for x, a in zip(layers, again, strict=True)]
-    )
-    kept_sums = np.zeros((len(layers), len(layers)), dtype=np.int64)
-    highest_levels = np.zeros_like(kept_sums)
-    for first in range(len(layers)):
-        level = highest = 0
-        for last in range(first, len(layers)):
-            highest = max(highest, level + peaks[last], level + kept[last])
-            level += kept[last]
-            kept_sums[first, last] = level
-            highest_levels[first, last] = highest
-    return extra_s, kept_sums, highest_levels

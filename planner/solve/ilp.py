@@ -13,8 +13,9 @@ together, and recompute is part of the program:
     again_s, kept_s    time that recompute adds to B and I of stage s, and what one
                        microbatch then leaves: less by at most `saved_per_s * again_s`
 
-    at each moment of a device:  sum over its stages of static + kept and held
-                                 + rise of the B or I that runs  <=  budget
+    at each moment of a device:  sum over its stages of static + kept, held, gradients
+                                 and what is sent + rise of the B or I that runs
+                                 <=  budget
 
 Recompute is whole layers in truth, so a cut may need a little more than the program
 says: cuts that were seen to are forbidden one by one.
@@ -45,19 +46,35 @@ _AFTER_RECOMPUTE = ("backward_s", "input_grad_s")
 _IN_FIRST_STAGE = ("backward_s", "weight_grad_s")
 
 
+class Counts(NamedTuple):
+    """How many of each size of a column are there at one moment.
+
+    Attributes:
+        kept: Microbatches kept from F to B or I.
+        held: Microbatches held from I to W.
+        outputs: On their way, or handed on.
+        input_grads: On their way.
+        gradients: 1 if the parameters have theirs.
+    """
+
+    kept: int
+    held: int
+    outputs: int
+    input_grads: int
+    gradients: int
+
+
 class MemoryLimit(NamedTuple):
     """What the stages of one device may need together.
 
     Attributes:
         budget_bytes: Of the device [bytes].
-        kept: By stage of the device, microbatches that it keeps from F to B or I.
-        held: By stage of the device, microbatches that it holds from I to W.
+        counts: By stage of the device, how many there are of what a column takes.
         running: The stage that runs B or I; None for another action.
     """
 
     budget_bytes: int
-    kept: dict[int, int]
-    held: dict[int, int]
+    counts: dict[int, Counts]
     running: int | None
 
 
@@ -281,7 +298,19 @@ def _add_memory(
         )
 
     static = [total(columns.static_bytes, s) for s in stages]
-    held = [total(columns.held_bytes, s) for s in stages]
+    # As in `Counts`, but for what is kept.
+    sizes = [
+        [
+            total(values, s)
+            for values in (
+                columns.held_bytes,
+                columns.output_bytes,
+                columns.input_bytes,
+                columns.gradients_bytes,
+            )
+        ]
+        for s in stages
+    ]
     rise = [total(columns.rise_bytes, s) for s in stages]
     again, kept = [], []
     for s in stages:
@@ -294,14 +323,20 @@ def _add_memory(
             without = total(columns.kept_bytes, s)
             problem += kept[s] + rate * again[s] >= without, f"recompute_{s}"
     for number, limit in enumerate(together.limits):
-        needed = pulp.lpSum(
-            static[s] + count * kept[s] + limit.held[s] * held[s]
-            for s, count in limit.kept.items()
-        )
+        needed = [
+            static[s] + _there(pulp, counts, (kept[s], *sizes[s]))
+            for s, counts in limit.counts.items()
+        ]
         if limit.running is not None:
-            needed += rise[limit.running]
-        problem += needed <= limit.budget_bytes / scale, f"memory_{number}"
+            needed.append(rise[limit.running])
+        problem += pulp.lpSum(needed) <= limit.budget_bytes / scale, f"memory_{number}"
     return again
+
+
+def _there(pulp: Any, counts: Counts, sizes: Sequence[Any]) -> Any:
+    """What a stage takes at one moment."""
+    pairs = zip(counts, sizes, strict=True)
+    return pulp.lpSum([count * size for count, size in pairs if count])
 
 
 def _bound(problem: Any, proven: bool, gap: float) -> float:

@@ -104,7 +104,7 @@ def least_bad(setting: Setting, wishes: Wishes) -> Candidate:
         last = first - 1
     cut.reverse()
     recompute = tuple(
-        tables.fronts.leanest(first, last, setting.in_flight[stage]).layers(first)
+        tables.leanest(stage, first, last).layers(first)
         for stage, (first, last) in enumerate(cut)
     )
     return judge(setting, tuple(cut), recompute)
@@ -135,8 +135,9 @@ def _tightest(candidate: Candidate, device: int) -> str:
     card = setting.cluster.devices[device]
     sizes: Counter[str] = Counter()
     runs = []
+    memory = candidate.memory()
     for stage in stages:
-        sizes.update(candidate.memory[stage].items())
+        sizes.update(memory[stage].items())
         first, last = candidate.cut[stage]
         names = [layer.name for layer in setting.layers[first : last + 1]]
         runs.append(names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}")

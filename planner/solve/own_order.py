@@ -11,7 +11,12 @@ from dataclasses import replace
 
 from planner.errors import InfeasibleError
 from planner.memory import stage_parameters
-from planner.memory.device_bytes import action_bytes, static_memory
+from planner.memory.device_bytes import (
+    Effect,
+    action_effects,
+    sent_bytes,
+    static_memory,
+)
 from planner.schedule.validate import KINDS
 from planner.solve.candidate import Candidate, bytes_of, judge, parameters_of
 from planner.solve.order import planned_actions
@@ -76,7 +81,7 @@ def with_own_order(candidate: Candidate) -> Candidate | None:
         The cut in its own order; None if no order was found that fits.
     """
     setting = candidate.setting
-    for share in (0.0, 1.0):
+    for share in (0.0, 0.5, 1.0):
         room_bytes, kept_bytes, held_bytes = _memory(candidate, share)
         try:
             order = planned_actions(
@@ -100,10 +105,11 @@ def with_own_order(candidate: Candidate) -> Candidate | None:
 def _memory(
     candidate: Candidate, share: float
 ) -> tuple[list[float], list[float], list[float]]:
-    """What the order may fill: what is left beside a share of the largest rise.
+    """What the order may fill: what is left beside a share of what else there is.
 
-    A rise is above what its own microbatch keeps anyway. With none of it an order
-    may turn out too large, with all of it nothing can.
+    That is the largest rise, above what its own microbatch keeps anyway, and what
+    comes up while the step goes on. With none of it an order may turn out too large,
+    with all of it hardly any can.
     """
     setting = candidate.setting
     parameters = parameters_of(setting, candidate.cut)
@@ -116,14 +122,20 @@ def _memory(
         together = {stage: own[stage] for stage in stages}
         reserve_bytes = setting.cluster.devices[device].reserve_bytes
         static = static_memory(together, setting.num_microbatches, reserve_bytes)
-        effects = action_bytes(together)
+        effects = action_effects(together)
         rise_bytes = max(
-            _rise_bytes(effects[stage, kind], own[stage].kept_bytes, share)
+            _rise_bytes(effects[stage, kind, False], own[stage].kept_bytes, share)
             for stage in stages
             for kind in KINDS
         )
+        # In the end all is sent, and all gradients are there.
+        in_the_end = sum(
+            own[stage].gradients_bytes
+            + setting.num_microbatches * sum(sent_bytes(together, stage))
+            for stage in stages
+        )
         capacity_bytes = setting.cluster.devices[device].memory_bytes
-        rooms.append(capacity_bytes - static.total - rise_bytes)
+        rooms.append(capacity_bytes - static.total - rise_bytes - share * in_the_end)
     return (
         rooms,
         [float(memory.kept_bytes) for memory in own],
@@ -131,9 +143,9 @@ def _memory(
     )
 
 
-def _rise_bytes(effect: tuple[int, int], kept_bytes: int, share: float) -> float:
+def _rise_bytes(effect: Effect, kept_bytes: int, share: float) -> float:
     """How far an action rises above what is counted before and after it."""
-    growth, rise = effect
-    most = rise - max(growth, 0)
+    growth = effect.growth_bytes
+    most = effect.rise_bytes - max(growth, 0)
     least = max(most - kept_bytes, 0) if growth < 0 else most
     return least + share * (most - least)

@@ -1,34 +1,38 @@
 """Which layers of a stage to recompute: the least time that fits.
 
-Walking through a stage, every choice so far is three numbers: the time it adds
-to B, the bytes it keeps, and the highest level it reached. A choice that is no
-better than another in any of them can be dropped, whatever comes after. What is
-left is a front, the same for every stage and any number of microbatches in
-flight: with k of them a choice needs `(k - 1) * kept + highest`.
+Walking through a stage, every choice so far is a few numbers: the time it adds to B,
+the bytes it keeps, and the highest levels it reached (`planner.memory.Levels`). A
+choice that is no better than another in any of them can be dropped, whatever comes
+after. What is left is a front, the same for every stage and any number of microbatches
+in flight.
 
 Equal layers make equal sums, so a front stays about as long as the stage; layers
 that all differ may double it each time. Beyond `MAX_FRONT` it is thinned: the
 answer still fits, but is no longer proven to be the quickest.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from planner.memory import kept_bytes, layer_peak_bytes
+import numpy as np
+
+from planner.memory import Levels, at_boundaries, layer_levels
 from planner.model_profile import LayerProfile
+from planner.solve.alone import Ints, LevelArrays
 from planner.solve.wishes import RecomputeMode
 
 MAX_FRONT = 1024
+
+# What each choice needs [bytes], from its levels.
+Need = Callable[[LevelArrays], Ints]
 
 
 class _Option(NamedTuple):
     """What one layer adds, recomputed or not."""
 
     extra_s: float
-    kept_bytes: int
-    peak_bytes: int
+    levels: Levels
     again: bool
 
 
@@ -37,26 +41,13 @@ class Choice(NamedTuple):
 
     Attributes:
         extra_s: Added to B, at speed 1 [s].
-        kept_bytes: Kept from F to B by one microbatch [bytes].
-        highest_bytes: Highest level of one microbatch [bytes].
+        levels: Of one microbatch.
         mask: Bit i is set if layer i of the stage is recomputed.
     """
 
     extra_s: float
-    kept_bytes: int
-    highest_bytes: int
+    levels: Levels
     mask: int
-
-    def needed_bytes(self, num_in_flight: int) -> int:
-        """Activations and workspace [bytes].
-
-        Args:
-            num_in_flight: Most microbatches held at once.
-
-        Returns:
-            The level at the fullest moment.
-        """
-        return (num_in_flight - 1) * self.kept_bytes + self.highest_bytes
 
     def followed_by(self, option: _Option, position: int) -> "Choice":
         """The choice for one more layer.
@@ -68,11 +59,9 @@ class Choice(NamedTuple):
         Returns:
             The longer choice.
         """
-        level = self.kept_bytes
         return Choice(
             self.extra_s + option.extra_s,
-            level + option.kept_bytes,
-            max(self.highest_bytes, level + option.peak_bytes),
+            self.levels.followed_by(option.levels),
             self.mask | option.again << position,
         )
 
@@ -89,33 +78,58 @@ class Choice(NamedTuple):
         return frozenset(first + i for i in bits if self.mask >> i & 1)
 
 
-_NOTHING = Choice(0.0, 0, 0, 0)
+class Front:
+    """The choices of one stage that are worth considering.
+
+    Args:
+        choices: Least extra time first.
+    """
+
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        self.choices = tuple(choices)
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+    @cached_property
+    def levels(self) -> LevelArrays:
+        """Of every choice."""
+        return LevelArrays.of([choice.levels for choice in self.choices])
 
 
 class Fronts:
     """The fronts of all runs of layers of one model, found when asked for.
 
     Runs of equal layers share one front: what a run is, is a tuple of kinds, and
-    masks count from its first layer.
+    masks count from its first layer. The first and the last layer of a stage differ
+    from those between, see `planner.memory.boundary`.
+
+    Args:
+        layers: Of the model, at one microbatch size.
+        mode: Which of them may be, or must be, recomputed.
+        gradient_bytes: Of one parameter's gradient [bytes].
 
     Attributes:
         exact: False once a front had to be thinned.
     """
 
-    def __init__(self, layers: Sequence[LayerProfile], mode: RecomputeMode) -> None:
+    def __init__(
+        self,
+        layers: Sequence[LayerProfile],
+        mode: RecomputeMode,
+        gradient_bytes: int = 0,
+    ) -> None:
         self.exact = True
+        self._layers = tuple(layers)
+        self._mode = mode
+        self._gradient_bytes = gradient_bytes
         self._options: list[tuple[_Option, ...]] = []
-        self._kinds: list[int] = []
-        for index, layer in enumerate(layers):
-            inside = 0 < index < len(layers) - 1
-            options = _options(layer, mode if inside else "none")
-            if options not in self._options:
-                self._options.append(options)
-            self._kinds.append(self._options.index(options))
-        self._fronts: dict[tuple[int, ...], list[Choice]] = {(): [_NOTHING]}
-        self._leanest: dict[tuple[tuple[int, ...], int], Choice] = {}
+        self._kinds: dict[tuple[int, bool, bool], int] = {}
+        self._fronts: dict[tuple[int, ...], Front] = {
+            (): Front([Choice(0.0, Levels(), 0)])
+        }
 
-    def front(self, first: int, last: int) -> list[Choice]:
+    def front(self, first: int, last: int) -> Front:
         """Every choice worth considering for a run of layers.
 
         Args:
@@ -125,46 +139,71 @@ class Fronts:
         Returns:
             The front, least extra time first; never empty.
         """
-        return self._front(tuple(self._kinds[first : last + 1]))
+        return self._front(self.run(first, last))
+
+    def run(self, first: int, last: int) -> tuple[int, ...]:
+        """What a run of layers is; equal ones have the same front.
+
+        Args:
+            first: Index of the first layer.
+            last: Index of the last layer.
+
+        Returns:
+            A kind for each layer.
+        """
+        return tuple(
+            self._kind(i, i == first, i == last) for i in range(first, last + 1)
+        )
 
     def cheapest(
-        self, first: int, last: int, num_in_flight: int, room_bytes: int
+        self, first: int, last: int, need: Need, room_bytes: int
     ) -> Choice | None:
         """The choice that fits and adds least time.
 
         Args:
             first: Index of the first layer.
             last: Index of the last layer.
-            num_in_flight: Most microbatches held at once.
-            room_bytes: For activations and workspace [bytes].
+            need: Tells what each choice needs.
+            room_bytes: What there is [bytes].
 
         Returns:
             The choice, or None if nothing fits.
         """
-        for choice in self.front(first, last):
-            if choice.needed_bytes(num_in_flight) <= room_bytes:
-                return choice
-        return None
+        front = self.front(first, last)
+        fitting = np.flatnonzero(need(front.levels) <= room_bytes)
+        return front.choices[fitting[0]] if len(fitting) else None
 
-    def leanest(self, first: int, last: int, num_in_flight: int) -> Choice:
+    def leanest(self, first: int, last: int, need: Need) -> Choice:
         """The choice that needs least memory.
 
         Args:
             first: Index of the first layer.
             last: Index of the last layer.
-            num_in_flight: Most microbatches held at once.
+            need: Tells what each choice needs.
 
         Returns:
             The choice.
         """
-        run = tuple(self._kinds[first : last + 1])
-        if (run, num_in_flight) not in self._leanest:
-            self._leanest[run, num_in_flight] = min(
-                self._front(run), key=lambda choice: choice.needed_bytes(num_in_flight)
-            )
-        return self._leanest[run, num_in_flight]
+        front = self.front(first, last)
+        return front.choices[need(front.levels).argmin()]
 
-    def _front(self, run: tuple[int, ...]) -> list[Choice]:
+    def _kind(self, index: int, begins: bool, ends: bool) -> int:
+        key = (index, begins, ends)
+        if key not in self._kinds:
+            layers, last = self._layers, len(self._layers) - 1
+            (layer,) = at_boundaries(
+                [layers[index]],
+                layers[index - 1].output_bytes if begins and index else 0,
+                layers[index].output_bytes if ends and index < last else 0,
+            )
+            mode = self._mode if 0 < index < last else "none"
+            options = _options(layer, mode, self._gradient_bytes)
+            if options not in self._options:
+                self._options.append(options)
+            self._kinds[key] = self._options.index(options)
+        return self._kinds[key]
+
+    def _front(self, run: tuple[int, ...]) -> Front:
         known = len(run)
         while run[:known] not in self._fronts:
             known -= 1
@@ -172,64 +211,56 @@ class Fronts:
             grown = [
                 before.followed_by(option, position)
                 for option in self._options[run[position]]
-                for before in self._fronts[run[:position]]
+                for before in self._fronts[run[:position]].choices
             ]
             front = _undominated(grown)
             if len(front) > MAX_FRONT:
                 self.exact = False
                 front = thinned(front, MAX_FRONT // 2)
-            self._fronts[run[: position + 1]] = front
+            self._fronts[run[: position + 1]] = Front(front)
         return self._fronts[run]
 
 
 @lru_cache(maxsize=16)
-def fronts_of(layers: tuple[LayerProfile, ...], mode: RecomputeMode) -> Fronts:
+def fronts_of(
+    layers: tuple[LayerProfile, ...], mode: RecomputeMode, gradient_bytes: int
+) -> Fronts:
     """The fronts of a model, shared by all settings with the same layers.
 
     Args:
         layers: Of the model, at one microbatch size.
         mode: Which of them may be, or must be, recomputed.
+        gradient_bytes: Of one parameter's gradient [bytes].
 
     Returns:
         The fronts.
     """
-    return Fronts(layers, mode)
+    return Fronts(layers, mode, gradient_bytes)
 
 
-def _options(layer: LayerProfile, mode: RecomputeMode) -> tuple[_Option, ...]:
+def _options(
+    layer: LayerProfile, mode: RecomputeMode, gradient_bytes: int
+) -> tuple[_Option, ...]:
     flags = {"none": (False,), "full": (True,), "auto": (False, True)}[mode]
     return tuple(
         _Option(
             layer.again_s if again else 0.0,
-            kept_bytes(layer, again),
-            max(layer_peak_bytes(layer, again), kept_bytes(layer, again)),
+            layer_levels(layer, again, gradient_bytes),
             again,
         )
         for again in flags
     )
 
 
-def _undominated(choices: list[Choice]) -> list[Choice]:
-    """Drop what is no better than another in time, kept bytes and level.
-
-    Going by rising time, the (kept, highest) pairs seen so far form a staircase:
-    sorted by rising kept bytes, highest falls.
-    """
-    front: list[Choice] = []
-    stair_kept: list[int] = []
-    stair_highest: list[int] = []
-    for choice in sorted(choices):
-        _, kept, highest, _ = choice
-        at = bisect_right(stair_kept, kept)
-        if at and stair_highest[at - 1] <= highest:
-            continue
-        begin = end = bisect_left(stair_kept, kept)
-        while end < len(stair_kept) and stair_highest[end] >= highest:
-            end += 1
-        stair_kept[begin:end] = [kept]
-        stair_highest[begin:end] = [highest]
-        front.append(choice)
-    return front
+def _undominated(choices: Sequence[Choice]) -> list[Choice]:
+    """Drop what is no better than another in time, kept bytes and levels."""
+    ranked = sorted(choices)
+    levels = np.array([choice.levels for choice in ranked], dtype=np.int64)
+    front: list[int] = []
+    for place, own in enumerate(levels):
+        if not (levels[front] <= own).all(axis=1).any():
+            front.append(place)
+    return [ranked[place] for place in front]
 
 
 def thinned(front: Sequence[Choice], count: int) -> list[Choice]:
@@ -244,7 +275,7 @@ def thinned(front: Sequence[Choice], count: int) -> list[Choice]:
     """
     stride = -(-len(front) // count)
     smallest = {
-        min(front, key=lambda choice: choice.kept_bytes),
-        min(front, key=lambda choice: choice.highest_bytes),
+        min(front, key=lambda choice: choice.levels.kept_bytes),
+        min(front, key=lambda choice: choice.levels.backward_bytes),
     }
     return sorted({*front[::stride], *smallest})

@@ -16,11 +16,20 @@ from itertools import product
 
 import numpy as np
 
-from planner.memory import PeakStates, kept_bytes
+from planner.memory import PeakStates
+from planner.memory.peak_states import (
+    GRADIENTS,
+    HELD,
+    IN,
+    KEPT,
+    NUM_TERMS,
+    OUT,
+    RUNS,
+)
 from planner.model_profile import LayerProfile
 from planner.solve.candidate import Candidate, judge
 from planner.solve.columns import Columns, ColumnTables
-from planner.solve.ilp import TOLERANCE, MemoryLimit, Together, propose
+from planner.solve.ilp import TOLERANCE, Counts, MemoryLimit, Together, propose
 from planner.solve.paths import Path, first_paths, path_of
 from planner.solve.relaxation import (
     mixed_bound_s,
@@ -321,19 +330,25 @@ def _together(setting: Setting) -> Together | None:
 
 
 def _limit(states: PeakStates, state: tuple[int, ...], budget: int) -> MemoryLimit:
-    size = len(state) // len(states.stages)
-    kept, held, running = {}, {}, None
+    counts, running = {}, None
     for place, stage in enumerate(states.stages):
-        own = state[place * size : (place + 1) * size]
-        kept[stage], held[stage], _, f, b, i, _ = own
-        kept[stage] += f
-        running = stage if b or i else running
-    return MemoryLimit(budget, kept, held, running)
+        own = state[place * NUM_TERMS : (place + 1) * NUM_TERMS]
+        in_forward = own[RUNS["F", False]]
+        counts[stage] = Counts(
+            kept=own[KEPT] + in_forward,
+            held=own[HELD],
+            outputs=own[OUT] + in_forward,
+            input_grads=own[IN],
+            gradients=own[GRADIENTS],
+        )
+        if own[RUNS["B", False]] or own[RUNS["I", False]]:
+            running = stage
+    return MemoryLimit(budget, counts, running)
 
 
 def _saved_per_s(layer: LayerProfile) -> float:
     """Bytes that recompute of a layer saves for a second of it."""
-    saved = kept_bytes(layer, False) - kept_bytes(layer, True)
+    saved = layer.activation_bytes - layer.recompute_activation_bytes
     if saved <= 0:
         return 0.0
     return saved / layer.again_s if layer.again_s else float("inf")

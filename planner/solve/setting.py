@@ -118,6 +118,14 @@ class Setting:
         return tuple(peak_states(row) for row in self.actions)
 
     @cached_property
+    def states_alone(self) -> tuple[PeakStates, ...]:
+        """Per stage, the same if it were alone on its device."""
+        return tuple(
+            peak_states([a for a in self.actions[self.home[stage]] if a.stage == stage])
+            for stage in range(self.num_stages)
+        )
+
+    @cached_property
     def wiring(self) -> Wiring:
         """The order, ready for the simulator."""
         return wire(self.actions)

@@ -70,7 +70,7 @@ def choices_of(
     front = fronts.front(*layers)
     longest = longest_front(setting.stages_per_device)
     complete = len(front) <= longest
-    kept = front if complete else thinned(front, longest)
+    kept = front.choices if complete else thinned(front.choices, longest)
     recomputed = tuple(choice.layers(layers[0]) for choice in kept)
     memory = [bytes_of(setting, stage, layers, again, 0) for again in recomputed]
     # Of its neighbours on the device only their boundary counts.
@@ -100,7 +100,7 @@ def cheapest_together(
     Args:
         choices: Per stage of the device, in order.
         states: Of the device.
-        room_bytes: For activations and workspace of all stages [bytes].
+        room_bytes: Beside the weights, states and buffers of all stages [bytes].
 
     Returns:
         Recomputed layers of each stage, or None if nothing fits.

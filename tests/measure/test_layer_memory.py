@@ -22,6 +22,8 @@ def test_a_linear_layer_keeps_its_input():
         weight_activation_bytes=2 * X,  # input, and the output's gradient
         weight_grad_activation_bytes=0,
         output_bytes=X,
+        kept_input_bytes=X,
+        kept_output_grad_bytes=X,
         forward_peak_bytes=2 * X,  # input and output
         backward_peak_bytes=2 * X + W,  # both gradients, and the weight's share
         first_backward_peak_bytes=2 * X + W,  # and the weight's gradient
@@ -132,6 +134,8 @@ def test_the_granularity_rounds_every_tensor_up():
         weight_activation_bytes=1024,
         weight_grad_activation_bytes=0,
         output_bytes=12,
+        kept_input_bytes=12,
+        kept_output_grad_bytes=12,
         forward_peak_bytes=1024,
         backward_peak_bytes=3 * 512,
         first_backward_peak_bytes=3 * 512,
@@ -202,6 +206,8 @@ def test_a_meter_is_read_where_a_storage_would_be_counted():
         weight_activation_bytes=500 - 100,
         weight_grad_activation_bytes=150 - 100,
         output_bytes=X,
+        kept_input_bytes=400 - 100,  # no more than all that is kept
+        kept_output_grad_bytes=500 - 100,
         forward_peak_bytes=1000 - 100,
         backward_peak_bytes=1500 - 400,
         first_backward_peak_bytes=7,

@@ -17,7 +17,7 @@ from torch.distributed.pipelining._backward import (
     stage_backward_weight,
 )
 
-from planner.measure.layer_memory import measure_memory
+from planner.measure.layer_memory import measure_kept, measure_memory
 from planner.measure.live_bytes import LiveBytes
 from planner.memory.stage_levels import StageLevels, stage_levels
 from planner.model_profile import LayerProfile
@@ -38,6 +38,9 @@ def followed(stage, run):
         grad = torch.ones_like(run.forward(run.make_input()))
     run.drop_gradients()
     with LiveBytes([*run.live_tensors(), grad]) as live:
+        kept = measure_kept(run, meter=live)
+        _, _, first_weight_grad = split_levels(stage, run, grad, live, kept)
+        run.drop_gradients()
         _, _, first = whole_levels(run, grad, live)
         kept, forward, backward = whole_levels(run, grad, live)
         levels = split_levels(stage, run, grad, live, kept)
@@ -51,6 +54,7 @@ def followed(stage, run):
         first_backward_peak_bytes=first,
         input_grad_peak_bytes=input_grad,
         weight_grad_peak_bytes=weight_grad,
+        first_weight_grad_peak_bytes=first_weight_grad,
     )
 
 
@@ -140,7 +144,12 @@ def test_layers_add_up_to_a_stage_with_a_head(name, recompute):
     settings = {"shape": SHAPE, "recompute": recompute}
     real = asdict(followed(*model_stage(sized_config(name), 2, -1, **settings)))
     layers = [block] * (NUM_BLOCKS - 1) + [head]
-    for key, level in computed_levels(layers, recompute, around).items():
+    computed = computed_levels(layers, recompute, around)
+    # All gradients count from the start of the first W.
+    first = "first_weight_grad_peak_bytes"
+    gradients = sum(layer.num_parameters for layer in layers) * 4
+    assert real[first] <= computed.pop(first) * 1.01 <= real[first] * 1.02 + gradients
+    for key, level in computed.items():
         assert level == pytest.approx(real[key], rel=0.01), key
 
 
@@ -154,5 +163,7 @@ def test_layers_add_up_to_a_stage_of_blocks_but_for_some_hidden_states(name, rec
     computed = computed_levels([block] * NUM_BLOCKS, recompute, around)
     forward, real_forward = (x.pop("forward_peak_bytes") for x in (computed, real))
     assert forward > real_forward - 3 * block.output_bytes
+    first = "first_weight_grad_peak_bytes"
+    assert computed.pop(first) > 0.992 * real[first]
     for key, level in computed.items():
         assert 0.992 * real[key] <= level <= real[key] + 3 * block.output_bytes, key

@@ -8,13 +8,23 @@ from planner.memory import StageBytes, peak_bytes, peak_states
 from planner.schedule.named import schedule_actions
 
 
-def test_1f1b_has_two_states_whatever_the_number_of_microbatches():
-    for num_microbatches in (8, 100):
-        row = schedule_actions("1f1b", 4, num_microbatches)[0]
+def test_1f1b_has_five_states_whatever_the_number_of_microbatches():
+    for count in (8, 100):
+        row = schedule_actions("1f1b", 5, count)[1]
+        # Kept, held, out, back, in, gradients; F, B, first B, I, W, first W; step.
         assert peak_states(row).states == (
-            (3, 0, 0, 1, 0, 0, 0),
-            (4, 0, 0, 0, 1, 0, 0),
+            (3, 0, count - 1, 0, count - 4, 1, 1, 0, 0, 0, 0, 0, 0),
+            (4, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0),
+            (4, 0, count, 0, count - 4, 1, 0, 1, 0, 0, 0, 0, 0),
+            (1, 0, count, 0, count - 1, 1, 0, 1, 0, 0, 0, 0, 0),
+            (0, 0, 0, 0, count, 1, 0, 0, 0, 0, 0, 0, 1),
         )
+
+
+def test_gpipe_has_as_few():
+    for count in (4, 100):
+        row = schedule_actions("gpipe", 3, count)[1]
+        assert len(peak_states(row).states) == 5
 
 
 @given(
@@ -52,6 +62,6 @@ def test_terms_stand_stage_by_stage():
     assert found.stages == (1, 2)
     # Stage 1 hands 3 to stage 2, which hands a gradient of 3 back.
     assert found.terms({1: own, 2: own}) == (
-        *(13, 4, 3, 20, 0, 0, 0),
-        *(10, 4, 0, 20, 0, 0, 0),
+        *(10, 4, 3, 3, 0, 0, 20, 0, 0, 0, 0, 0, 0),
+        *(10, 4, 3, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0),
     )

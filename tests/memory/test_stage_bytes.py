@@ -8,6 +8,7 @@ BLOCK = LayerProfile(
     name="block",
     activation_bytes=100,
     recompute_activation_bytes=10,
+    kept_input_bytes=10,
     forward_peak_bytes=130,
     backward_peak_bytes=50,
 )
@@ -16,20 +17,20 @@ HEAD = LayerProfile(
 )
 
 
-def walked(layers, recomputed=None, *, is_first=False):
+def walked(layers, recomputed=None, *, is_first=False, sides=(0, 0)):
     return stage_bytes(
         layers,
         recomputed=recomputed or [False] * len(layers),
         num_parameters=1000,
         optimizer=optimizer_spec("adamw", "bfloat16"),
-        input_bytes=7,
-        output_bytes=3,
+        input_bytes=sides[0],
+        output_bytes=sides[1],
         is_first=is_first,
     )
 
 
 def test_what_is_always_there():
-    stage = walked((BLOCK,))
+    stage = walked((BLOCK,), sides=(7, 3))
     assert (stage.weights_bytes, stage.gradients_bytes) == (2000, 2000)
     assert stage.optimizer_bytes == 12000
     assert (stage.input_bytes, stage.output_bytes) == (7, 3)

@@ -57,6 +57,7 @@ def test_every_action_of_a_stage_with_a_head():
         first_backward_peak_bytes=100 + 100 + 60 + 4 * 20,
         input_grad_peak_bytes=100 + 80 + 160 + 75,  # of the lowest block
         weight_grad_peak_bytes=160 + 160 + 45 + 20,  # of the lowest block
+        first_weight_grad_peak_bytes=160 + 160 + 45 + 20 + 4 * 30,
     )
 
 
@@ -69,8 +70,9 @@ def test_recomputed_layers_come_back_one_by_one_and_stay_until_w():
     kept, recomputed = levels_of(STAGE), levels_of(STAGE, True, True, False)
     assert recomputed.kept_bytes == 10 + 10 + 40
     assert recomputed.weight_kept_bytes == kept.weight_kept_bytes
-    assert recomputed.backward_peak_bytes == 10 + 100 + 50
-    assert recomputed.input_grad_peak_bytes == 100 + 80 + 160 + 75
+    # The input, which recompute keeps, is there besides what comes back.
+    assert recomputed.backward_peak_bytes == 10 + 10 + 100 + 50
+    assert recomputed.input_grad_peak_bytes == 10 + 100 + 80 + 160 + 75
     assert levels_of(STAGE, False, True, False).input_grad_peak_bytes == 415
 
 
@@ -93,6 +95,7 @@ def test_what_a_profile_does_not_know_of_i_and_w_counts_as_b():
         first_backward_peak_bytes=250,
         input_grad_peak_bytes=250,
         weight_grad_peak_bytes=250,
+        first_weight_grad_peak_bytes=250 + 4 * 2,
     )
 
 

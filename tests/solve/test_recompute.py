@@ -5,8 +5,10 @@ from itertools import product
 
 import pytest
 
-from planner.memory import activation_level
+from planner.memory import layer_levels, levels_of, peak_states
 from planner.model_profile import LayerProfile
+from planner.schedule.named import schedule_actions
+from planner.solve.alone import Boundaries, LevelArrays, needed_bytes
 from planner.solve.recompute import Fronts
 
 
@@ -18,6 +20,8 @@ def random_layers(rng, count, num_kinds):
             "recompute_activation_bytes": rng.randint(0, 30),
             "forward_peak_bytes": rng.randint(0, 150),
             "backward_peak_bytes": rng.randint(0, 150),
+            "first_backward_peak_bytes": rng.randint(0, 150),
+            "num_parameters": rng.randint(0, 20),
         }
         for _ in range(num_kinds)
     ]
@@ -25,25 +29,34 @@ def random_layers(rng, count, num_kinds):
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("in_flight", [1, 3])
-def test_the_cheapest_choice_equals_the_cheapest_subset(seed, in_flight):
+@pytest.mark.parametrize("num_microbatches", [1, 3])
+def test_the_cheapest_choice_equals_the_cheapest_subset(seed, num_microbatches):
     rng = random.Random(seed)
     layers = random_layers(rng, 7, rng.randint(1, 7))
-    fronts = Fronts(layers, "auto")
-    room_bytes = rng.randint(50, 600) * in_flight
+    states = peak_states(schedule_actions("gpipe", 1, num_microbatches)[0])
+    around = Boundaries(
+        input_bytes=0, output_bytes=0, gradients_bytes=rng.randint(0, 99), step_bytes=3
+    )
+    room_bytes = rng.randint(50, 600) * num_microbatches
     best_s = None
     for flags in product([False, True], repeat=5):
         again = (False, *flags, False)
-        kept, highest = activation_level(layers, again)
-        if (in_flight - 1) * kept + highest <= room_bytes:
+        if needed(states, around, layers, again) <= room_bytes:
             extra_s = sum(x.forward_s for x, r in zip(layers, again, strict=True) if r)
             best_s = extra_s if best_s is None else min(best_s, extra_s)
-    choice = fronts.cheapest(0, 6, in_flight, room_bytes)
+    choice = Fronts(layers, "auto", 2).cheapest(
+        0, 6, lambda levels: needed_bytes(states, levels, around), room_bytes
+    )
     assert (choice.extra_s if choice else None) == best_s
     if choice:
         again = [i in choice.layers(0) for i in range(7)]
-        kept, highest = activation_level(layers, again)
-        assert (kept, highest) == (choice.kept_bytes, choice.highest_bytes)
+        assert needed(states, around, layers, again) <= room_bytes
+
+
+def needed(states, around, layers, again):
+    pairs = zip(layers, again, strict=True)
+    levels = levels_of(layer_levels(layer, flag, 2) for layer, flag in pairs)
+    return int(needed_bytes(states, LevelArrays.of([levels]), around)[0])
 
 
 def test_equal_layers_make_a_front_as_long_as_the_stage():
@@ -56,11 +69,11 @@ def test_equal_layers_make_a_front_as_long_as_the_stage():
 
 def test_the_ends_of_the_model_are_never_recomputed():
     layers = random_layers(random.Random(0), 5, 5)
-    (only,) = Fronts(layers, "full").front(0, 4)
+    (only,) = Fronts(layers, "full").front(0, 4).choices
     assert only.layers(0) == {1, 2, 3}
-    (only,) = Fronts(layers, "full").front(2, 4)
+    (only,) = Fronts(layers, "full").front(2, 4).choices
     assert only.layers(2) == {2, 3}
-    assert Fronts(layers, "none").front(0, 4)[0].layers(0) == set()
+    assert Fronts(layers, "none").front(0, 4).choices[0].layers(0) == set()
 
 
 def test_a_thinned_front_says_so_and_keeps_the_leanest():
@@ -73,5 +86,5 @@ def test_a_thinned_front_says_so_and_keeps_the_leanest():
     front = fronts.front(0, 13)
     assert not fronts.exact
     assert len(front) <= 1024
-    assert min(choice.kept_bytes for choice in front) == 1 + 2**13
-    assert min(choice.extra_s for choice in front) == 0
+    assert min(choice.levels.kept_bytes for choice in front.choices) == 1 + 2**13
+    assert min(choice.extra_s for choice in front.choices) == 0
