@@ -42,19 +42,18 @@ def test_the_model_fits_on_four_cards_and_on_no_one_of_them(played):
     folder, _ = played
     plan = load_plan(folder / "plan.json")
     measured = load_run(folder / "run").measured
-    assert plan.num_stages == 4
+    assert plan.num_devices == 4
     states = plan.model.num_parameters * plan.optimizer.bytes_per_parameter
-    for stage, found in zip(plan.stages, measured.stages, strict=True):
-        capacity = stage.predicted.capacity_bytes
-        assert found.peak_bytes <= capacity < states
+    for card, found in zip(plan.cards, measured.devices, strict=True):
+        assert found.peak_bytes <= card.capacity_bytes < states
 
 
 def test_the_predicted_memory_is_the_measured_one(played):
     folder, _ = played
     plan = load_plan(folder / "plan.json")
     measured = load_run(folder / "run").measured
-    for stage, found in zip(plan.stages, measured.stages, strict=True):
-        predicted = stage.predicted.memory_bytes.total
+    for card, found in zip(plan.cards, measured.devices, strict=True):
+        predicted = card.memory_bytes.total
         assert predicted == pytest.approx(found.peak_bytes, rel=0.05)
 
 

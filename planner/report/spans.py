@@ -1,10 +1,11 @@
 """When every action of one step runs: predicted from a plan, measured in a run."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from planner.plan import Plan, StagePrediction
 from planner.run_record import Measured
-from planner.schedule.actions import Actions, parse_action, parse_actions
+from planner.schedule.actions import parse_action, parse_actions
 from planner.schedule.validate import validate_actions
 from planner.simulate import Span, StageTimes, simulate
 
@@ -53,15 +54,14 @@ def measured_spans(plan: Plan, measured: Measured) -> Spans:
     """
     if not all(stage.spans for stage in measured.stages):
         return ()
-    device_of = devices_of_stages(parse_actions(plan.schedule.actions))
+    device_of = plan.device_of_stage
     spans = []
-    for index, stage in enumerate(measured.stages):
+    for stage in measured.stages:
         for span in stage.spans:
             action = parse_action(span.action)
-            device = device_of.get(action.stage, index)
             spans.append(
                 Span(
-                    device=device,
+                    device=device_of[action.stage],
                     action=action,
                     start_s=span.start_s,
                     end_s=span.end_s,
@@ -70,18 +70,19 @@ def measured_spans(plan: Plan, measured: Measured) -> Spans:
     return tuple(spans)
 
 
-def devices_of_stages(actions: Actions) -> dict[int, int]:
-    """Which device runs which stage.
+def stages_of_devices(spans: Sequence[Span]) -> dict[int, tuple[int, ...]]:
+    """Which stages each device works on.
 
     Args:
-        actions: Per device, in order.
+        spans: One span an action.
 
     Returns:
-        Stage to device, both from 0.
+        Device to its stages, ascending.
     """
-    return {
-        action.stage: device for device, row in enumerate(actions) for action in row
-    }
+    stages: dict[int, set[int]] = defaultdict(set)
+    for span in spans:
+        stages[span.device].add(span.action.stage)
+    return {device: tuple(sorted(held)) for device, held in stages.items()}
 
 
 def makespan_s(spans: Sequence[Span]) -> float:
@@ -109,6 +110,23 @@ def bubble_fraction(spans: Sequence[Span], num_devices: int) -> float:
     busy_s = sum(span.end_s - span.start_s for span in spans)
     whole_s = num_devices * makespan_s(spans)
     return 1 - busy_s / whole_s if whole_s else 0.0
+
+
+def device_bubbles(spans: Sequence[Span], num_devices: int) -> tuple[float, ...]:
+    """Share of the makespan in which each device computes nothing.
+
+    Args:
+        spans: At least one span.
+        num_devices: How many devices there are.
+
+    Returns:
+        1 - busy / makespan, one entry a device; 0 if nothing takes time.
+    """
+    busy_s = [0.0] * num_devices
+    for span in spans:
+        busy_s[span.device] += span.end_s - span.start_s
+    whole_s = makespan_s(spans)
+    return tuple(1 - busy / whole_s if whole_s else 0.0 for busy in busy_s)
 
 
 def _stage_times(predicted: StagePrediction) -> StageTimes:

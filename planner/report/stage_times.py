@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
@@ -20,11 +21,15 @@ from planner.report.drawing import (
     plain_axes,
     set_finding,
 )
-from planner.report.findings import (
+from planner.report.findings import stage_times_finding
+from planner.report.loads import (
+    Parts,
+    all_kinds,
     bottleneck,
-    measured_times_s,
-    stage_time_s,
-    stage_times_finding,
+    card_times_s,
+    measured_parts,
+    predicted_parts,
+    stage_times_s,
 )
 from planner.run_record import Measured
 from planner.units import format_seconds, unit_for_seconds
@@ -34,48 +39,58 @@ _LABEL_PT = 8.0
 
 
 def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -> None:
-    """Draw F and B of one microbatch as one bar a stage, stage 0 on top.
+    """Draw one microbatch as one bar a stage, stage 0 on top.
 
-    With a run each stage has two bars, predicted above measured in faded colours.
-    The bottleneck is the measured one if there is a run.
+    A bar is F and B, or F, I and W where the order splits the backward. With a run
+    each stage has two bars, predicted above measured in faded colours. All stages of
+    the bottleneck are marked, the measured one if there is a run; the mean is drawn
+    where a card has one stage, as the finding is about cards.
 
     Args:
         axes: Empty axes.
         plan: The plan.
         measured: What a run measured, if there is one.
     """
-    times = [(s.predicted.forward_s, s.predicted.backward_s) for s in plan.stages]
-    totals_s = [stage_time_s(stage) for stage in plan.stages]
-    groups = [(times, 1.0)]
+    groups = [(predicted_parts(plan), 1.0)]
     if measured:
-        real = [(stage.forward_s, stage.backward_s) for stage in measured.stages]
-        groups.append((real, _MEASURED_ALPHA))
-    marked_s = measured_times_s(measured) if measured else totals_s
-    unit, second = unit_for_seconds(max([*totals_s, *marked_s]))
-    longest = max([*totals_s, *marked_s]) / second or 1.0
-    axes.set_xlim(0, longest * (1.22 if axis_width_pt(axes) > 400 else 1.42))
+        groups.append((measured_parts(plan, measured), _MEASURED_ALPHA))
+    longest_s = max(max(stage_times_s(parts)) for parts, _ in groups)
+    unit, second = unit_for_seconds(longest_s)
+    room = 1.22 if axis_width_pt(axes) > 400 else 1.42
+    axes.set_xlim(0, (longest_s / second or 1.0) * room)
 
-    marked = bottleneck(marked_s)
+    judged = groups[-1][0]
+    slow = plan.cards[bottleneck(card_times_s(plan, judged))]
+    marked = slow.stages if len(plan.cards) > 1 else ()
     height = 0.76 / len(groups)
-    for number, (pairs, alpha) in enumerate(groups):
-        for stage, pair in enumerate(pairs):
+    for number, (parts, alpha) in enumerate(groups):
+        for stage, one in enumerate(parts):
             y = stage + (number - (len(groups) - 1) / 2) * height
-            _draw_bar(axes, y, pair, height=height, second=second, alpha=alpha)
-            is_marked = stage == marked and number == len(groups) - 1
-            _label_bar(axes, y, sum(pair), second, is_marked and plan.num_stages > 1)
-    mean = sum(marked_s) / len(marked_s) / second
-    label = "measured mean" if measured else "mean"
-    line = axes.axvline(
-        mean, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=label
-    )
+            _draw_bar(axes, y, one, height=height, second=second, alpha=alpha)
+            is_marked = stage in marked and parts is judged
+            _label_bar(axes, y, sum(one.values()), second, is_marked)
 
     axes.set_xlabel(f"time of one microbatch [{unit}]")
     set_rows(axes, [(f"stage {s.index}", s.device) for s in plan.stages])
     plain_axes(axes, grid="x")
     set_finding(axes, stage_times_finding(plan, measured))
-    kinds = [Patch(color=ACTION_COLORS[k], label=ACTION_TITLES[k]) for k in "FB"]
-    faded = Patch(color=INK, alpha=_MEASURED_ALPHA, label="faded: measured")
-    legend_below(axes, [*kinds, *([faded] if measured else []), line])
+    kinds = all_kinds(judged)
+    handles: list[Artist] = [
+        Patch(color=ACTION_COLORS[k], label=ACTION_TITLES[k]) for k in kinds
+    ]
+    if measured:
+        handles.append(Patch(color=INK, alpha=_MEASURED_ALPHA, label="faded: measured"))
+    if len(plan.cards) == plan.num_stages:
+        label = "measured mean" if measured else "mean"
+        handles.append(_draw_mean(axes, judged, second, label))
+    legend_below(axes, handles)
+
+
+def _draw_mean(axes: Axes, parts: Sequence[Parts], second: float, label: str) -> Artist:
+    mean_s = sum(stage_times_s(parts)) / len(parts)
+    return axes.axvline(
+        mean_s / second, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=label
+    )
 
 
 def set_rows(axes: Axes, names: Sequence[tuple[str, str]]) -> None:
@@ -92,7 +107,7 @@ def set_rows(axes: Axes, names: Sequence[tuple[str, str]]) -> None:
 def _draw_bar(
     axes: Axes,
     y: float,
-    pair: tuple[float, float],
+    parts: Parts,
     *,
     height: float,
     second: float,
@@ -100,8 +115,8 @@ def _draw_bar(
 ) -> None:
     left = 0.0
     if alpha < 1:  # keep the grid from showing through
-        axes.barh(y, sum(pair) / second, height, color=PAPER)
-    for kind, time_s in zip("FB", pair, strict=True):
+        axes.barh(y, sum(parts.values()) / second, height, color=PAPER)
+    for kind, time_s in parts.items():
         width = time_s / second
         axes.barh(
             y,

@@ -1,6 +1,6 @@
 import pytest
 from matplotlib.figure import Figure
-from report_samples import make_measured, make_plan
+from report_samples import make_measured, make_plan, make_v_plan
 
 from planner.report.colors import ACTION_COLORS
 from planner.report.stage_times import draw_stage_times
@@ -69,3 +69,27 @@ def test_text_stays_out_of_bars_that_are_too_short_for_it():
 
 def test_a_plan_without_times_can_be_drawn():
     assert drawn(make_plan(((0.0, 0.0), (0.0, 0.0)))).get_xlim()[1] > 0
+
+
+def test_a_split_backward_is_drawn_as_i_and_w():
+    plan = make_v_plan()
+    axes = drawn(plan)
+    backward_ms = [220, 260, 130, 220]
+    assert [bar.get_width() for bar in bars(axes, "I")] == pytest.approx(
+        [0.6 * b for b in backward_ms]
+    )
+    assert [bar.get_width() for bar in bars(axes, "W")] == pytest.approx(
+        [0.4 * b for b in backward_ms]
+    )
+    assert not bars(axes, "B")
+    assert len(bars(drawn(plan, make_measured(plan)), "W")) == 8
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert [name.split()[0] for name in legend] == ["F", "I", "W"]
+
+
+def test_every_stage_of_the_slowest_card_is_marked_and_rows_name_cards():
+    axes = drawn(make_v_plan())
+    marked = [text for text in texts(axes) if "bottleneck" in text]
+    assert marked == ["\N{BLACK LEFT-POINTING TRIANGLE} 330 ms bottleneck"] * 2
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels[1:3] == ["stage 1\nrtx3090:1", "stage 2\nrtx3090:1"]

@@ -3,7 +3,13 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from report_samples import make_measured, make_metrics, make_plan, write_run
+from report_samples import (
+    make_measured,
+    make_metrics,
+    make_plan,
+    make_v_plan,
+    write_run,
+)
 
 from planner import artifact
 from planner.artifact import save
@@ -211,3 +217,18 @@ def test_nothing_is_written_for_a_source_that_is_wrong(tmp_path):
     with pytest.raises(ArtifactError, match="not a valid plan"):
         write_report(tmp_path / "plan.json", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_with_several_stages_a_card_has_a_whole_report(tmp_path):
+    plan = make_v_plan()
+    run_dir = write_run(
+        tmp_path / "run",
+        plan,
+        measured=make_measured(plan, with_devices=True),
+        metrics=make_metrics(2),
+    )
+    html = write_report(run_dir, tmp_path / "out").read_text(encoding="utf-8")
+    assert 'class="missing"' not in html
+    assert "<td>stages 0, 3: memory</td>" in html
+    assert html.count("Stage 3, rtx3090:0: 3 layers") == 1
+    outline(html)

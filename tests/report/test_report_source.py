@@ -1,10 +1,19 @@
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from report_samples import make_measured, make_metrics, make_plan, write_run
+from report_samples import (
+    make_measured,
+    make_metrics,
+    make_plan,
+    make_v_plan,
+    write_run,
+)
 
 from planner.artifact import save
 from planner.errors import ArtifactError
+from planner.report.page import report_files
 from planner.report.source import read_source
 
 
@@ -84,3 +93,34 @@ def test_a_record_of_other_stages_than_its_plan_is_refused(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(ArtifactError, match="measured 1 stages but its plan has 2"):
         read_source(tmp_path)
+
+
+def test_a_record_of_other_cards_than_its_plan_is_refused(tmp_path):
+    plan = make_v_plan()
+    measured = make_measured(plan, with_devices=True)
+    write_run(tmp_path, plan, measured=replace(measured, devices=measured.devices[:1]))
+    with pytest.raises(ArtifactError, match="measured 1 cards but its plan has 2"):
+        read_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ((("0F0", "forward"), ("1F0",)), "'forward' is not an action.*planner solve"),
+        ((("0F0", "0B0"),), "2 stages, of which 1 are on 1 of its 1 cards"),
+        ((("0F0", "1F0"), ()), "2 stages, of which 2 are on 1 of its 2 cards"),
+    ],
+)
+def test_a_plan_whose_stages_have_no_card_is_refused(tmp_path, actions, message):
+    plan = make_plan()
+    schedule = replace(plan.schedule, actions=actions)
+    save(replace(plan, schedule=schedule), tmp_path / "plan.json")
+    with pytest.raises(ArtifactError, match=message):
+        read_source(tmp_path / "plan.json")
+
+
+def test_the_sample_of_the_repository_can_still_be_reported():
+    sample = Path(__file__).parents[2] / "reports" / "smollm2-135m-2-cpu"
+    source = read_source(sample / "plan.json")
+    assert source.plan.num_devices == 2
+    assert "report.html" in report_files(source)

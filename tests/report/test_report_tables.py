@@ -1,7 +1,7 @@
 import pytest
-from report_samples import make_measured, make_plan
+from report_samples import make_measured, make_plan, make_v_plan
 
-from planner.report.spans import makespan_s, measured_spans
+from planner.report.spans import device_bubbles, makespan_s, measured_spans
 from planner.report.tables import baseline_rows, compared_numbers, compared_rows
 from planner.run_record import Measured, MeasuredStage
 from planner.units import GIB
@@ -63,3 +63,21 @@ def test_baselines_are_sorted_with_this_plan_among_them():
     assert rows[1].cells[1] == "3, 3"
     assert rows[1].cells[3] == f"{100 * (other_s / step_s - 1):+.1f} %"
     assert [row.cells[4] for row in rows] == ["yes", "yes", "no"]
+
+
+def test_memory_and_bubble_are_compared_by_card_and_i_and_w_by_stage():
+    plan = make_v_plan()
+    measured = make_measured(plan, with_devices=True)
+    spans = measured_spans(plan, measured)
+    frame = compared_numbers(plan, measured, spans).set_index("quantity")
+    assert [name for name in frame.index if "memory" in name] == [
+        "stages 0, 3: memory",
+        "stages 1, 2: memory",
+    ]
+    assert frame.loc["stages 0, 3: memory", "error"] == pytest.approx(1 / 0.97 - 1)
+    assert frame.loc["stages 1, 2: bubble", "predicted"] == pytest.approx(0.2)
+    shares = device_bubbles(spans, 2)
+    assert frame.loc["stages 1, 2: bubble", "measured"] == shares[1]
+    assert frame.loc["stage 1: I", "predicted"] == pytest.approx(0.156)
+    assert frame.loc["stage 1: W", "error"] == pytest.approx(1 / 1.05 - 1)
+    assert "stage 1: B" not in frame.index
