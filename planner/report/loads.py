@@ -1,54 +1,82 @@
 """How long one microbatch takes each stage and each card, by kind of action.
 
-Where the order splits the backward of a stage, I and W stand in place of B, also if
-some of its microbatches are not split: I and W together are about as long as B.
+An order may split the backward of some microbatches of a stage into I and W and not
+that of others. I and W together can be much longer than B, so each kind counts as
+often as the order has it: a stage's time is the mean over its microbatches.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 from planner.plan import Plan, StagePrediction
 from planner.run_record import Measured, MeasuredStage
 from planner.schedule.actions import parse_actions
 
-# Kind of action to its time [s], in the order in which they run.
+# Kind of action to a time [s], in the order in which they run.
 Parts = dict[str, float]
 
 
-def kinds_of_stages(plan: Plan) -> tuple[str, ...]:
-    """Which kinds of actions the order has for each stage.
+def kinds_of_stages(plan: Plan) -> tuple[dict[str, float], ...]:
+    """Which kinds of actions the order has for each stage, and how often.
 
     Args:
         plan: The plan.
 
     Returns:
-        Such as `FB` or `FIW`, one entry a stage; `FB` for one without actions.
+        Kind to actions a microbatch, one entry a stage; F and B once for a stage
+        without actions.
     """
-    found: dict[int, set[str]] = defaultdict(set)
-    for row in parse_actions(plan.schedule.actions):
-        for action in row:
-            found[action.stage].add(action.kind)
+    rows = parse_actions(plan.schedule.actions)
+    counts: Counter[tuple[int, str]] = Counter(
+        (action.stage, action.kind) for row in rows for action in row
+    )
+    num_microbatches = plan.schedule.num_microbatches
     return tuple(
-        "".join(kind for kind in "FBIW" if kind in found[stage.index]) or "FB"
+        {
+            kind: counts[stage.index, kind] / num_microbatches
+            for kind in "FBIW"
+            if counts[stage.index, kind]
+        }
+        or {"F": 1.0, "B": 1.0}
         for stage in plan.stages
     )
 
 
+def action_times_s(
+    times: StagePrediction | MeasuredStage, kinds: dict[str, float]
+) -> Parts:
+    """How long one action of each kind takes.
+
+    Args:
+        times: Predicted or measured.
+        kinds: Of the stage, from `kinds_of_stages`.
+
+    Returns:
+        The time of one action by kind [s].
+    """
+    by_kind = {
+        "F": times.forward_s,
+        "B": times.backward_s,
+        "I": times.input_grad_s,
+        "W": times.weight_grad_s,
+    }
+    return {kind: by_kind[kind] for kind in kinds}
+
+
 def predicted_parts(plan: Plan) -> tuple[Parts, ...]:
-    """What the plan expects of each stage for one microbatch.
+    """What the plan expects of each stage for one microbatch, in the mean.
 
     Args:
         plan: The plan.
 
     Returns:
-        F and B, or F, I and W, one entry a stage [s].
+        Such as F and B, or F, I and W, one entry a stage [s].
     """
-    kinds = kinds_of_stages(plan)
-    return tuple(_parts(kinds[s.index], s.predicted) for s in plan.stages)
+    return _parts(plan, [stage.predicted for stage in plan.stages])
 
 
 def measured_parts(plan: Plan, measured: Measured) -> tuple[Parts, ...]:
-    """What a run measured of each stage for one microbatch.
+    """What a run measured of each stage for one microbatch, in the mean.
 
     Args:
         plan: The plan that the run followed.
@@ -57,8 +85,7 @@ def measured_parts(plan: Plan, measured: Measured) -> tuple[Parts, ...]:
     Returns:
         The same kinds as `predicted_parts` has [s].
     """
-    pairs = zip(kinds_of_stages(plan), measured.stages, strict=True)
-    return tuple(_parts(kinds, stage) for kinds, stage in pairs)
+    return _parts(plan, measured.stages)
 
 
 def all_kinds(parts: Sequence[Parts]) -> str:
@@ -111,12 +138,11 @@ def bottleneck(times_s: Sequence[float]) -> int:
     return max(range(len(times_s)), key=lambda card: times_s[card])
 
 
-def _parts(kinds: str, times: StagePrediction | MeasuredStage) -> Parts:
-    by_kind = {
-        "F": times.forward_s,
-        "B": times.backward_s,
-        "I": times.input_grad_s,
-        "W": times.weight_grad_s,
-    }
-    left_out = "B" if "W" in kinds else ""
-    return {kind: by_kind[kind] for kind in kinds if kind not in left_out}
+def _parts(
+    plan: Plan, stages: Sequence[StagePrediction | MeasuredStage]
+) -> tuple[Parts, ...]:
+    pairs = zip(stages, kinds_of_stages(plan), strict=True)
+    return tuple(
+        {kind: kinds[kind] * s for kind, s in action_times_s(stage, kinds).items()}
+        for stage, kinds in pairs
+    )

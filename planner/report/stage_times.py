@@ -41,10 +41,11 @@ _LABEL_PT = 8.0
 def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -> None:
     """Draw one microbatch as one bar a stage, stage 0 on top.
 
-    A bar is F and B, or F, I and W where the order splits the backward. With a run
-    each stage has two bars, predicted above measured in faded colours. All stages of
-    the bottleneck are marked, the measured one if there is a run; the mean is drawn
-    where a card has one stage, as the finding is about cards.
+    A bar is F and B, or F, I and W where the backward is split; where only some are,
+    all of them, each as often as the order has it. With a run each stage has two
+    bars, predicted above measured in faded colours. All stages of the bottleneck are
+    marked, the measured one if there is a run; the mean is drawn where every card
+    has one stage, as the finding is about cards.
 
     Args:
         axes: Empty axes.

@@ -7,7 +7,7 @@ import pandas as pd
 
 from planner.plan import Plan
 from planner.report.findings import peaks_bytes, relative_error
-from planner.report.loads import measured_parts, predicted_parts
+from planner.report.loads import action_times_s, kinds_of_stages
 from planner.report.spans import Spans, bubble_fraction, device_bubbles, makespan_s
 from planner.run_record import Measured
 from planner.units import format_bytes, format_percent, format_seconds
@@ -54,9 +54,10 @@ def compared_numbers(plan: Plan, measured: Measured, spans: Spans) -> pd.DataFra
             rows.append((name, "1", 1 - card.busy_fraction, shares[card.index]))
     slowest_s = max(stage.optimizer_s for stage in measured.stages)
     rows.append(("optimizer step", "s", predicted.optimizer_s, slowest_s))
-    pairs = zip(predicted_parts(plan), measured_parts(plan, measured), strict=True)
-    for stage, (own, real) in enumerate(pairs):
-        rows += [(f"stage {stage}: {kind}", "s", own[kind], real[kind]) for kind in own]
+    stages = zip(plan.stages, measured.stages, kinds_of_stages(plan), strict=True)
+    for stage, found, kinds in stages:
+        own, real = (action_times_s(one, kinds) for one in (stage.predicted, found))
+        rows += [(f"stage {stage.index}: {k}", "s", own[k], real[k]) for k in kinds]
     for card, peak in zip(plan.cards, peaks_bytes(plan, measured), strict=True):
         rows.append((f"{card.title}: memory", "bytes", float(card.own_bytes), peak))
     frame = pd.DataFrame(rows, columns=["quantity", "unit", "predicted", "measured"])

@@ -147,13 +147,12 @@ def _draw_bars(axes: Axes, kind: str, boxes: Sequence[_Box]) -> None:
         for start, end, y, _ in boxes
     ]
     unit_pt = axis_width_pt(axes) / axes.get_xlim()[1]
-    thinnest_pt = unit_pt * min(end - start for start, end, _, _ in boxes)
     bars = PolyCollection(
         corners,
         facecolor=ACTION_COLORS[kind],
         edgecolor=PAPER,
         # An edge parts bars of one colour, but would eat up a thin one.
-        linewidth=min(0.5, thinnest_pt / 6),
+        linewidth=[min(0.5, unit_pt * (end - start) / 6) for start, end, _, _ in boxes],
         label=ACTION_TITLES[kind],
     )
     bars.set_rasterized(len(boxes) > _MOST_VECTOR_BARS)
@@ -167,7 +166,7 @@ def _name_bars(axes: Axes, boxes: dict[str, list[_Box]]) -> None:
         color = text_color_on(ACTION_COLORS[kind])
         for start, end, y, name in kind_boxes:
             width_pt = (end - start) * unit_pt
-            is_along = width_pt >= 0.65 * _NAME_PT * len(name) + 2
+            is_along = width_pt >= 0.65 * _NAME_PT * len(name) + 3
             if not is_along and (
                 width_pt < _UPRIGHT_PT + 2 or len(name) not in _UPRIGHT_LETTERS
             ):

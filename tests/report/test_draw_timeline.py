@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
@@ -115,3 +116,14 @@ def test_each_row_ends_with_its_own_bubble():
     shares = [format_percent(share) for share in device_bubbles(spans, 2)]
     found = [t.get_text() for t in drawn(plan).texts if t.get_text().endswith("%")]
     assert found == shares
+
+
+def test_an_action_of_no_time_does_not_blur_the_edges_of_the_others():
+    plan = make_v_plan()
+    first = plan.stages[0]
+    whole = replace(
+        first.predicted, input_grad_s=0.0, weight_grad_s=first.predicted.backward_s
+    )
+    plan = replace(plan, stages=(replace(first, predicted=whole), *plan.stages[1:]))
+    (drawn_i,) = [c for c in drawn(plan).collections if c.get_label().startswith("I ")]
+    assert sorted({round(width, 2) for width in drawn_i.get_linewidths()}) == [0, 0.5]

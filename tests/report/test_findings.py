@@ -131,8 +131,8 @@ def test_memory_is_found_card_by_card():
         "Every card fits; stages 0, 3 are the fullest with 17.4 GiB of 23.7 GiB "
         "predicted; largest error +3.1 %"
     )
-    assert findings.memory_finding(make_v_plan(capacity_gib=16.4), None) == (
-        "Stages 0, 3 do not fit: they need 17.4 GiB of 16.4 GiB, 1.00 GiB too much"
+    assert findings.memory_finding(make_v_plan(capacity_gib=15.4), None) == (
+        "Stages 0, 3 do not fit: they need 17.4 GiB of 15.4 GiB, 2.00 GiB too much"
     )
     assert findings.memory_finding(make_v_plan(capacity_gib=0), None) == (
         "Stages 0, 3 need most: 17.4 GiB predicted"

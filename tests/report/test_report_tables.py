@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from report_samples import make_measured, make_plan, make_v_plan
 
@@ -81,3 +83,16 @@ def test_memory_and_bubble_are_compared_by_card_and_i_and_w_by_stage():
     assert frame.loc["stage 1: I", "predicted"] == pytest.approx(0.156)
     assert frame.loc["stage 1: W", "error"] == pytest.approx(1 / 1.05 - 1)
     assert "stage 1: B" not in frame.index
+
+
+def test_times_are_compared_action_by_action_also_where_few_are_split():
+    plan = make_plan(num_microbatches=2)
+    rows = ("0F0 0F1 0B0 0B1", "1F0 1I0 1W0 1F1 1B1")
+    actions = tuple(tuple(row.split()) for row in rows)
+    plan = replace(plan, schedule=replace(plan.schedule, actions=actions))
+    times = MeasuredStage(backward_s=0.3, input_grad_s=0.2, weight_grad_s=0.15)
+    measured = Measured(step_s=2.0, tokens_per_s=512.0, stages=(times, times))
+    frame = compared_numbers(plan, measured, ()).set_index("quantity")
+    assert frame.loc["stage 1: B", "measured"] == 0.3
+    assert frame.loc["stage 1: I", "measured"] == 0.2
+    assert "stage 0: W" not in frame.index

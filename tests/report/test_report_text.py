@@ -100,7 +100,7 @@ def test_a_large_timeline_has_one_line_a_device():
 def test_the_balance_of_a_card_with_two_stages_has_its_memory_once():
     plan = make_v_plan()
     lines = balance_text(plan, make_measured(plan, with_devices=True)).splitlines()
-    assert "F       I       W  F + I + W" in lines[0]
+    assert " F I W F + I + W " in " ".join(lines[0].split())
     assert lines[1].endswith("17.4 GiB  15.9 GiB  23.7 GiB")
     assert lines[4].endswith("with stage 0")
     assert ["< bottleneck" in line for line in lines[1:5]] == [True, False, False, True]
