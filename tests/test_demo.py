@@ -53,8 +53,7 @@ def test_the_predicted_memory_is_the_measured_one(played):
     plan = load_plan(folder / "plan.json")
     measured = load_run(folder / "run").measured
     for card, found in zip(plan.cards, measured.devices, strict=True):
-        predicted = card.memory_bytes.total
-        assert predicted == pytest.approx(found.peak_bytes, rel=0.05)
+        assert card.memory_bytes.total == pytest.approx(found.peak_bytes, rel=0.05)
 
 
 def test_it_learns_and_leaves_an_ordinary_model(played):

@@ -34,9 +34,9 @@ def sample(model_id):
     return PROFILES / f"{name}-rtx3090.json"
 
 
-def solve(tmp_path, model_id, num_cards):
+def solve(tmp_path, model_id, num_cards, *more):
     out = tmp_path / "plan.json"
-    options = ["--gpus", str(num_cards), "-o", str(out)]
+    options = ["--gpus", str(num_cards), "-o", str(out), *more]
     return CliRunner().invoke(main, ["solve", str(sample(model_id)), *options]), out
 
 
@@ -67,7 +67,7 @@ def test_a_sample_is_for_one_card_and_small(model_id):
     assert profile.microbatch_sizes == (1, 2, 4)
     assert profile.trust_remote_code == ("llama-moe" in model_id)
     assert all(layer.forward_s and layer.backward_s for layer in profile.layers)
-    assert sample(model_id).stat().st_size < 100_000
+    assert sample(model_id).stat().st_size < 150_000
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,12 @@ def test_small_models_have_a_plan_for_four_cards(tmp_path, model_id):
     assert result.exit_code == 0, result.output
     plan = load_plan(out)
     assert plan.model.id == model_id
-    assert len(plan.stages) == 4
-    assert plan.solver.status == "optimal"
+    assert plan.num_devices == 4
+    assert all(card.fits for card in plan.cards)
+    _, out = solve(tmp_path, model_id, 4, "--schedule", "1f1b")
+    one = load_plan(out)
+    assert one.solver.status == "optimal"
+    assert plan.predicted.step_s <= one.predicted.step_s
 
 
 @pytest.mark.parametrize(
@@ -101,4 +105,4 @@ def test_large_ones_are_refused_with_what_they_need(tmp_path, model_id, needs):
 def test_a_model_of_seven_billion_has_a_plan_for_eight_cards(tmp_path):
     result, out = solve(tmp_path, "Qwen/Qwen2.5-7B", 8)
     assert result.exit_code == 0, result.output
-    assert len(load_plan(out).stages) == 8
+    assert load_plan(out).num_devices == 8

@@ -6,6 +6,7 @@ are gradients, F and B with them, and F, I and W.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -13,6 +14,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from planner.measure.layer_run import LayerRun
 from planner.measure.live_bytes import LiveBytes
 from planner.measure.meter import Meter
+from planner.measure.out_of_memory import is_out_of_memory
 from planner.measure.split_backward import (
     input_backward,
     splittable,
@@ -48,6 +50,12 @@ class LayerMemory:
     input_grad_peak_bytes: int
     weight_grad_peak_bytes: int
 
+    @property
+    def can_split(self) -> bool:
+        """Whether there are I and W; else all about them is 0."""
+        peaks = self.input_grad_peak_bytes, self.weight_grad_peak_bytes
+        return any((*peaks, self.weight_activation_bytes))
+
 
 def measure_memory(
     run: LayerRun, *, granularity: int = 1, meter: Meter | None = None
@@ -70,10 +78,11 @@ def measure_memory(
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         whole = _forward_and_backward(run, live)
-        split = _unsplit(whole)
+        split: _Split | None = _unsplit(whole)
         if run.leaf is not None:
-            split = _split_backward(run, live)
+            split = _split_if_possible(run, live)
     run.drop_gradients()
+    split = split or _Split(0, 0, 0, 0, 0)
     return LayerMemory(
         activation_bytes=whole.kept_bytes,
         input_grad_activation_bytes=split.kept_in_input_grad_bytes,
@@ -125,8 +134,7 @@ class _Whole:
     backward_peak_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Split:
+class _Split(NamedTuple):
     """One I and one W."""
 
     input_grad_peak_bytes: int
@@ -170,6 +178,16 @@ def _forward_and_backward(run: LayerRun, live: Meter) -> _Whole:
         forward_peak_bytes=forward_peak,
         backward_peak_bytes=backward_peak,
     )
+
+
+def _split_if_possible(run: LayerRun, live: Meter) -> _Split | None:
+    """None where PyTorch cannot part the backward of a layer (Gemma 3n's)."""
+    try:
+        return _split_backward(run, live)
+    except (RuntimeError, KeyError) as error:
+        if is_out_of_memory(error):
+            raise
+        return None
 
 
 def _split_backward(run: LayerRun, live: Meter) -> _Split:
