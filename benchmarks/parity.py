@@ -13,18 +13,15 @@ import tempfile
 from pathlib import Path
 
 import torch
+from on_this_cpu import plan_here, profile_here
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from planner import artifact
-from planner.cluster import parse_cluster
-from planner.measure import Lines, profile_model
-from planner.model_profile import ModelProfile, sha256_of
-from planner.plan import ProfileRef
+from planner.model_profile import ModelProfile
 from planner.run_record import load_metrics
 from planner.runtime import RunOptions, run_plan
 from planner.runtime.data import batches, load_sequences
-from planner.solve import Wishes, best_plan
+from planner.solve import Wishes
 
 LR = 1e-4
 MAX_NORM = 1.0
@@ -39,17 +36,7 @@ def main() -> None:
     parser.add_argument("--seq-len", type=int, default=256)
     parser.add_argument("--global-batch-size", type=int, default=8)
     args = parser.parse_args()
-    profile = profile_model(
-        args.model,
-        device="cpu",
-        dtype="float32",
-        seq_len=args.seq_len,
-        microbatch_sizes=(1,),
-        attention="auto",
-        revision=None,
-        trust_remote_code=False,
-        progress=Lines(say=lambda _: None),
-    )
+    profile = profile_here(args.model, args.seq_len)
     expected = train_unsplit(args)
     print(f"{args.model}, {args.steps} steps of {args.global_batch_size} x")
     print(f"{args.seq_len} tokens, float32, AdamW, lr {LR}, clipped at {MAX_NORM}")
@@ -75,14 +62,8 @@ def train_split(
     args: argparse.Namespace, profile: ModelProfile, num_stages: int, folder: Path
 ) -> tuple[list[int], tuple[list[float], list[float], dict[str, torch.Tensor]]]:
     """Plan and run; layers per stage, losses, norms and final weights."""
-    path = folder / "profile.json"
-    artifact.save(profile, path)
-    plan = best_plan(
-        profile,
-        parse_cluster(str(num_stages), profile),
-        Wishes(global_batch_size=args.global_batch_size),
-        profile_ref=ProfileRef(path=str(path), sha256=sha256_of(path)),
-    )
+    wishes = Wishes(global_batch_size=args.global_batch_size)
+    plan = plan_here(profile, num_stages, wishes, folder)
     options = RunOptions(
         output_dir=folder / "run", steps=args.steps, lr=LR, max_grad_norm=MAX_NORM
     )

@@ -20,14 +20,13 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from planner import artifact
-from planner.cluster import parse_cluster
-from planner.measure import Lines, profile_model
-from planner.model_profile import ModelProfile, sha256_of
-from planner.plan import Plan, ProfileRef
+from on_this_cpu import plan_here, profile_here
+
+from planner.model_profile import ModelProfile
+from planner.plan import Plan
 from planner.run_record import load_metrics
 from planner.runtime import RunOptions, run_plan
-from planner.solve import Wishes, best_plan
+from planner.solve import Wishes
 
 NUM_PROCESSES = 2
 
@@ -43,17 +42,7 @@ def main() -> None:
     parser.add_argument("--optimizer", default="adamw", choices=["adamw", "sgd"])
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    profile = profile_model(
-        args.model,
-        device="cpu",
-        dtype="float32",
-        seq_len=args.seq_len,
-        microbatch_sizes=(1,),
-        attention="auto",
-        revision=None,
-        trust_remote_code=False,
-        progress=Lines(say=lambda _: None),
-    )
+    profile = profile_here(args.model, args.seq_len)
     with tempfile.TemporaryDirectory() as folder:
         plans = make_plans(args, profile, Path(folder))
         rounds: list[dict[str, float]] = []
@@ -81,8 +70,6 @@ def make_plans(
     args: argparse.Namespace, profile: ModelProfile, folder: Path
 ) -> dict[str, Plan]:
     """The four plans by name."""
-    path = folder / "profile.json"
-    artifact.save(profile, path)
     num_blocks = len(profile.layers) - 2
 
     def plan(num_processes: int, schedule: str, num_stages: int | None = None) -> Plan:
@@ -95,12 +82,7 @@ def make_plans(
             if num_stages
             else None,
         )
-        return best_plan(
-            profile,
-            parse_cluster(str(num_processes), profile),
-            wishes,
-            profile_ref=ProfileRef(path=str(path), sha256=sha256_of(path)),
-        )
+        return plan_here(profile, num_processes, wishes, folder)
 
     plans = {
         "one": plan(1, "1f1b"),

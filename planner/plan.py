@@ -4,6 +4,7 @@ The plan carries the order of actions itself. The simulator judged exactly that
 order and the runtime runs exactly that order.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,7 +14,9 @@ from typing import Literal
 from planner import artifact
 from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
 from planner.model_profile import ModelInfo
-from planner.schedule.actions import parse_actions
+
+# What an action such as `2F0` begins with.
+_STAGE = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,11 +370,11 @@ class Plan:
     @property
     def device_of_stage(self) -> tuple[int, ...]:
         """Which device, a row of actions, works on each stage; without rows its own."""
-        home = {
-            action.stage: device
-            for device, row in enumerate(parse_actions(self.schedule.actions))
-            for action in row
-        }
+        home: dict[int, int] = {}
+        for device, row in enumerate(self.schedule.actions):
+            # Whether the actions make sense is asked by `check_schedule`.
+            stages = {match[0] for text in row if (match := _STAGE.match(text))}
+            home.update((int(stage), device) for stage in stages)
         return tuple(home.get(stage.index, stage.index) for stage in self.stages)
 
     def stages_of_device(self, device: int) -> tuple[StagePlan, ...]:
@@ -389,41 +392,35 @@ class Plan:
     @property
     def cards(self) -> tuple[CardPlan, ...]:
         """What each device has to hold and do, in the order of the rows of actions."""
-        found = []
-        for index in range(self.num_devices):
-            stages = self.stages_of_device(index)
-            if not stages:
-                continue
-            items: Counter[str] = Counter()
-            for stage in stages:
-                items.update(stage.predicted.memory_bytes.items())
-            found.append(
-                CardPlan(
-                    index=index,
-                    device=stages[0].device,
-                    stages=tuple(stage.index for stage in stages),
-                    memory_bytes=MemoryBreakdown(**items, total=sum(items.values())),
-                    capacity_bytes=stages[0].predicted.capacity_bytes,
-                    busy_fraction=sum(s.predicted.busy_fraction for s in stages),
-                )
-            )
-        return tuple(found)
+        together: dict[int, list[StagePlan]] = {}
+        for stage, device in zip(self.stages, self.device_of_stage, strict=True):
+            together.setdefault(device, []).append(stage)
+        return tuple(_card(index, together[index]) for index in sorted(together))
 
-    def card_of(self, stage: int) -> CardPlan:
-        """The card that works on a stage.
-
-        Args:
-            stage: Its index.
-
-        Returns:
-            What it has to hold and do.
-        """
-        return next(card for card in self.cards if stage in card.stages)
+    @property
+    def card_of_stage(self) -> tuple[CardPlan, ...]:
+        """The card that works on each stage."""
+        cards = {stage: card for card in self.cards for stage in card.stages}
+        return tuple(cards[stage.index] for stage in self.stages)
 
     @property
     def layer_names(self) -> tuple[str, ...]:
         """All layers, first to last."""
         return tuple(name for stage in self.stages for name in stage.layers)
+
+
+def _card(index: int, stages: list[StagePlan]) -> CardPlan:
+    items: Counter[str] = Counter()
+    for stage in stages:
+        items.update(stage.predicted.memory_bytes.items())
+    return CardPlan(
+        index=index,
+        device=stages[0].device,
+        stages=tuple(stage.index for stage in stages),
+        memory_bytes=MemoryBreakdown(**items, total=sum(items.values())),
+        capacity_bytes=stages[0].predicted.capacity_bytes,
+        busy_fraction=sum(stage.predicted.busy_fraction for stage in stages),
+    )
 
 
 def load_plan(path: Path) -> Plan:

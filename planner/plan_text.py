@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
-from planner.plan import Plan, StagePlan
+from planner.plan import CardPlan, Plan, StagePlan
 from planner.units import (
     GIB,
     KIB,
@@ -133,7 +133,8 @@ def _title(plan: Plan) -> str:
 
 
 def _table(plan: Plan) -> list[str]:
-    rows = [_HEADER, *(_row(plan, stage) for stage in plan.stages)]
+    pairs = zip(plan.stages, plan.card_of_stage, strict=True)
+    rows = [_HEADER, *(_row(stage, card) for stage, card in pairs)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER) - 1)]
     starts = []
     for row in rows:
@@ -169,7 +170,7 @@ def _indented(text: str) -> list[str]:
     )
 
 
-def _row(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
+def _row(stage: StagePlan, card: CardPlan) -> tuple[str, ...]:
     predicted = stage.predicted
     layers = layer_ranges(stage.layers)
     if stage.recompute:
@@ -177,16 +178,15 @@ def _row(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
     return (
         str(stage.index),
         stage.device,
-        *_of_device(plan, stage),
+        *_of_card(stage, card),
         format_seconds(predicted.forward_s),
         format_seconds(predicted.backward_s),
         layers,
     )
 
 
-def _of_device(plan: Plan, stage: StagePlan) -> tuple[str, str]:
+def _of_card(stage: StagePlan, card: CardPlan) -> tuple[str, str]:
     """Memory and busy share of a card, in the row of the first of its stages."""
-    card = plan.card_of(stage.index)
     if stage.index != card.stages[0]:
         return f"with stage {card.stages[0]}", ""
     used_bytes, capacity_bytes = card.memory_bytes.total, card.capacity_bytes

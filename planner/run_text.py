@@ -1,10 +1,11 @@
 """A finished run for the terminal: what was predicted beside what was measured."""
 
 from collections.abc import Callable, Sequence
+from string import digits
 from typing import Any
 
-from planner.plan import Plan, StagePlan
-from planner.run_record import MeasuredStage, RunRecord, StepMetrics
+from planner.plan import CardPlan, Plan, StagePlan
+from planner.run_record import Measured, MeasuredStage, RunRecord, StepMetrics
 from planner.table import format_table
 from planner.units import format_bytes, format_seconds
 
@@ -22,26 +23,10 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
     """
     parts = []
     if record.measured is not None:
-        measured, plan = record.measured, record.plan
-        times = [
-            _times(stage, found, _kinds(plan, stage))
-            for stage, found in zip(plan.stages, measured.stages, strict=True)
-        ]
-        kinds = [kind for kind in "FBIW" if any(kind in cells for cells in times)]
-        rows = [
-            (
-                f"{stage.index} on {stage.device}",
-                *(cells.get(kind, "-") for kind in kinds),
-                _memory(plan, stage.index, found.peak_bytes),
-            )
-            for stage, found, cells in zip(
-                plan.stages, measured.stages, times, strict=True
-            )
-        ]
-        table = format_table(("stage", *kinds, "peak memory"), rows)
-        parts.append(f"predicted / measured\n{table}")
+        measured = record.measured
+        parts.append(f"predicted / measured\n{_table(record.plan, measured)}")
         parts.append(
-            f"step time: {format_seconds(plan.predicted.step_s)} predicted, "
+            f"step time: {format_seconds(record.plan.predicted.step_s)} predicted, "
             f"{format_seconds(measured.step_s)} measured "
             f"({measured.tokens_per_s:.0f} tokens/s)"
         )
@@ -55,16 +40,23 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
     return "\n".join(parts)
 
 
-def _kinds(plan: Plan, stage: StagePlan) -> str:
-    """Which kinds of actions the order has for a stage; F and B without an order."""
-    names = [name for row in plan.schedule.actions for name in row]
-    begins = {kind: f"{stage.index}{kind}" for kind in "FBIW"}
-    done = (k for k, b in begins.items() if any(name.startswith(b) for name in names))
-    return "".join(done) or "FB"
+def _table(plan: Plan, measured: Measured) -> str:
+    """One row a stage, one column for each kind of action that any stage does."""
+    # Such as `2F`: an action without its microbatch.
+    done = {name.rstrip(digits) for row in plan.schedule.actions for name in row}
+    kinds = [k for k in "FBIW" if any(f"{s.index}{k}" in done for s in plan.stages)]
+    rows = []
+    for stage, card, found in zip(
+        plan.stages, plan.card_of_stage, measured.stages, strict=True
+    ):
+        times = _times(stage, found)
+        cells = [times[k] if f"{stage.index}{k}" in done else "-" for k in kinds]
+        memory = _memory(card, stage.index, found.peak_bytes)
+        rows.append((f"{stage.index} on {stage.device}", *cells, memory))
+    return format_table(("stage", *kinds, "peak memory"), rows)
 
 
-def _times(stage: StagePlan, found: MeasuredStage, done: str) -> dict[str, str]:
-    """One cell for each kind that the stage does, by kind."""
+def _times(stage: StagePlan, found: MeasuredStage) -> dict[str, str]:
     own = stage.predicted
     pairs = {
         "F": (own.forward_s, found.forward_s),
@@ -72,15 +64,14 @@ def _times(stage: StagePlan, found: MeasuredStage, done: str) -> dict[str, str]:
         "I": (own.input_grad_s, found.input_grad_s),
         "W": (own.weight_grad_s, found.weight_grad_s),
     }
-    return {kind: _pair(format_seconds, *pairs[kind]) for kind in done}
+    return {kind: _pair(format_seconds, *pair) for kind, pair in pairs.items()}
 
 
-def _memory(plan: Plan, stage: int, peak_bytes: int) -> str:
+def _memory(card: CardPlan, stage: int, peak_bytes: int) -> str:
     """Of the card of a stage, with the first of its stages."""
-    card = plan.card_of(stage)
     if stage != card.stages[0]:
         return f"with stage {card.stages[0]}"
-    return _pair(format_bytes, card.memory_bytes.total, peak_bytes)
+    return _pair(format_bytes, card.own_bytes, peak_bytes)
 
 
 def _pair(write: Callable[[Any], str], first: float, second: float) -> str:

@@ -8,7 +8,11 @@ from planner.memory.at_peak import (
 )
 from planner.memory.boundary import communication_bytes
 from planner.memory.over_time import MemoryOverTime, device_memory, peak_bytes
-from planner.memory.parameters import shared_parameters, stage_parameters
+from planner.memory.parameters import (
+    parameters_of_stages,
+    shared_parameters,
+    stage_parameters,
+)
 from planner.memory.peak_states import PeakStates, peak_states
 from planner.memory.shares import memory_shares
 from planner.memory.stage_bytes import StageBytes, stage_bytes
@@ -23,6 +27,7 @@ __all__ = [
     "kept_bytes",
     "layer_peak_bytes",
     "memory_shares",
+    "parameters_of_stages",
     "peak_bytes",
     "peak_states",
     "shared_parameters",

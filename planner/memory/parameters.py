@@ -43,3 +43,23 @@ def stage_parameters(
     """
     total = sum(layer.num_parameters for layer in layers)
     return total - shared_parameters(layers, ties)
+
+
+def parameters_of_stages(
+    runs: Sequence[Sequence[LayerProfile]], ties: Sequence[tuple[str, str]]
+) -> list[int]:
+    """Parameters of each stage of one device, those shared by them counted once.
+
+    Args:
+        runs: Layers of each stage.
+        ties: Pairs of layer names that share parameters.
+
+    Returns:
+        How many; shared ones with the first stage that has them.
+    """
+    counts: list[int] = []
+    held: list[LayerProfile] = []
+    for run in runs:
+        held += run
+        counts.append(stage_parameters(held, ties) - sum(counts))
+    return counts

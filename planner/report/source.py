@@ -15,6 +15,7 @@ from planner.run_record import (
     load_metrics,
     load_run,
 )
+from planner.schedule.actions import parse_actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +70,19 @@ def read_source(path: Path) -> ReportSource:
 
 
 def _checked(plan: Plan, path: Path) -> Plan:
-    """The plan, if every stage stands in the row of a card."""
+    """The plan, if its actions can be read and every card has a stage."""
     try:
-        num_placed = sum(len(card.stages) for card in plan.cards)
+        parse_actions(plan.schedule.actions)
     except ValueError as error:
         msg = f"{path} is not a valid plan: {error}; make it again with planner solve"
         raise ArtifactError(msg) from error
-    if num_placed != plan.num_stages or len(plan.cards) != plan.num_devices:
+    used = [card.index for card in plan.cards]
+    if used != list(range(plan.num_devices)):
+        rows = "row" if plan.num_devices == 1 else "rows"
         msg = (
-            f"{path} has {plan.num_stages} stages, of which {num_placed} are on "
-            f"{len(plan.cards)} of its {plan.num_devices} cards; make it again with "
-            "planner solve"
+            f"{path} has {plan.num_devices} {rows} of actions, one a card, but its "
+            f"{plan.num_stages} stages are on cards {', '.join(map(str, used))}; make "
+            "it again with planner solve"
         )
         raise ArtifactError(msg)
     return plan

@@ -54,20 +54,16 @@ def measured_spans(plan: Plan, measured: Measured) -> Spans:
     """
     if not all(stage.spans for stage in measured.stages):
         return ()
-    device_of = plan.device_of_stage
-    spans = []
-    for stage in measured.stages:
-        for span in stage.spans:
-            action = parse_action(span.action)
-            spans.append(
-                Span(
-                    device=device_of[action.stage],
-                    action=action,
-                    start_s=span.start_s,
-                    end_s=span.end_s,
-                )
-            )
-    return tuple(spans)
+    return tuple(
+        Span(
+            device=device,
+            action=parse_action(span.action),
+            start_s=span.start_s,
+            end_s=span.end_s,
+        )
+        for device, stage in zip(plan.device_of_stage, measured.stages, strict=True)
+        for span in stage.spans
+    )
 
 
 def stages_of_devices(spans: Sequence[Span]) -> dict[int, tuple[int, ...]]:

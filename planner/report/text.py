@@ -45,6 +45,7 @@ def balance_text(plan: Plan, measured: Measured | None = None) -> str:
     rows[0] += ["memory", "measured"] if measured else ["memory"]
     rows[0] += ["capacity"]
     peaks = peaks_bytes(plan, measured) if measured else ()
+    cards = plan.card_of_stage
     for stage, one, time_s in zip(plan.stages, parts, times_s, strict=True):
         bar = _bar(time_s, max(times_s))
         mark = " < bottleneck" if stage.index in marked else ""
@@ -53,7 +54,7 @@ def balance_text(plan: Plan, measured: Measured | None = None) -> str:
         row += [format_seconds(time_s), bar + mark]
         if measured:
             row.append(format_seconds(real_s[stage.index]))
-        row += _memory_cells(plan.card_of(stage.index), stage.index, peaks)
+        row += _memory_cells(cards[stage.index], stage.index, peaks)
         rows.append(row)
     findings = [stage_times_finding(plan, measured), memory_finding(plan, measured)]
     lines = _aligned(rows, left={1, rows[0].index("")})

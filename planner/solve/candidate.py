@@ -6,7 +6,12 @@ its share of the fullest moment of its device; the reserve counts with the first
 
 from dataclasses import dataclass
 
-from planner.memory import StageBytes, memory_shares, stage_bytes, stage_parameters
+from planner.memory import (
+    StageBytes,
+    memory_shares,
+    parameters_of_stages,
+    stage_bytes,
+)
 from planner.plan import MemoryBreakdown
 from planner.simulate import StageTimes, Timeline, simulate_wired
 from planner.solve.setting import Cut, Recompute, Setting
@@ -142,16 +147,12 @@ def parameters_of(setting: Setting, cut: Cut) -> tuple[int, ...]:
     Returns:
         How many; shared ones with the first stage of the device that has them.
     """
-    ties = setting.profile.ties
     parameters = [0] * len(cut)
     for stages in setting.stages_of:
-        held: list[int] = []
-        before = 0
-        for stage in stages:
-            first, last = cut[stage]
-            held += range(first, last + 1)
-            upto = stage_parameters([setting.layers[i] for i in held], ties)
-            parameters[stage], before = upto - before, upto
+        runs = [setting.layers[cut[s][0] : cut[s][1] + 1] for s in stages]
+        counts = parameters_of_stages(runs, setting.profile.ties)
+        for stage, count in zip(stages, counts, strict=True):
+            parameters[stage] = count
     return tuple(parameters)
 
 

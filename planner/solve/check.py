@@ -6,8 +6,13 @@ edited.
 """
 
 from planner.errors import ArtifactError
-from planner.memory import StageBytes, memory_shares, stage_bytes, stage_parameters
-from planner.model_profile import LayerProfile, ModelProfile
+from planner.memory import (
+    StageBytes,
+    memory_shares,
+    parameters_of_stages,
+    stage_bytes,
+)
+from planner.model_profile import ModelProfile
 from planner.optimizers import optimizer_spec
 from planner.plan import MemoryBreakdown, Plan, StagePlan
 from planner.plan_check import check_layers, check_schedule
@@ -48,28 +53,20 @@ def expected_memory(
         overhead that the plan states.
     """
     memory = [MemoryBreakdown()] * plan.num_stages
-    for device, row in enumerate(actions):
-        stages = plan.stages_of_device(device)
+    for card in plan.cards:
+        stages = [plan.stages[index] for index in card.stages]
+        runs = [profile.layers[s.first_layer : s.last_layer + 1] for s in stages]
+        parameters = parameters_of_stages(runs, profile.ties)
         own = {
-            stage.index: _stage_bytes(plan, profile, stage, parameters)
-            for stage, parameters in zip(
-                stages, _parameters(profile, stages), strict=True
-            )
+            stage.index: _stage_bytes(plan, profile, stage, count)
+            for stage, count in zip(stages, parameters, strict=True)
         }
-        reserve_bytes = sum(s.predicted.memory_bytes.overhead for s in stages)
-        for index, share in memory_shares(row, own, reserve_bytes).items():
+        overhead_bytes = card.memory_bytes.overhead
+        for index, share in memory_shares(
+            actions[card.index], own, overhead_bytes
+        ).items():
             memory[index] = share
     return tuple(memory)
-
-
-def _parameters(profile: ModelProfile, stages: tuple[StagePlan, ...]) -> list[int]:
-    """Of each stage of a device, shared ones with the first that has them."""
-    counts: list[int] = []
-    held: list[LayerProfile] = []
-    for stage in stages:
-        held += profile.layers[stage.first_layer : stage.last_layer + 1]
-        counts.append(stage_parameters(held, profile.ties) - sum(counts))
-    return counts
 
 
 def _stage_bytes(
@@ -120,15 +117,14 @@ def _check_cuts(plan: Plan, profile: ModelProfile) -> None:
 def _check_memory(plan: Plan, profile: ModelProfile, actions: Actions) -> None:
     """A plan without capacities (written by hand) is not held to them."""
     expected = expected_memory(plan, profile, actions)
-    for device in range(plan.num_devices):
-        stages = plan.stages_of_device(device)
-        needed_bytes = sum(expected[stage.index].total for stage in stages)
-        capacity_bytes = stages[0].predicted.capacity_bytes
-        if capacity_bytes and needed_bytes > capacity_bytes:
-            numbers = " and ".join(str(stage.index) for stage in stages)
-            word, need = ("stage", "needs") if len(stages) == 1 else ("stages", "need")
+    for card in plan.cards:
+        needed_bytes = sum(expected[index].total for index in card.stages)
+        if card.capacity_bytes and needed_bytes > card.capacity_bytes:
+            many = len(card.stages) > 1
+            word, need = ("stages", "need") if many else ("stage", "needs")
             msg = (
-                f"{word} {numbers} {need} {format_bytes(needed_bytes)} but "
-                f"{stages[0].device} has {format_bytes(capacity_bytes)}; solve again"
+                f"{word} {' and '.join(map(str, card.stages))} {need} "
+                f"{format_bytes(needed_bytes)} but {card.device} has "
+                f"{format_bytes(card.capacity_bytes)}; solve again"
             )
             raise ArtifactError(msg)

@@ -194,9 +194,10 @@ class ColumnTables:
         chosen: list[frozenset[int]] = [frozenset()] * len(cut)
         for device, stages in enumerate(self.setting.stages_of):
             runs = [cut[stage] for stage in stages]
-            found = self._alone(stages[0], runs[0])
             if self.setting.is_coupled:
                 found = self._together(device, runs)
+            else:
+                found = self._alone(stages[0], runs[0])
             if found is None:
                 return None
             for stage, layers in zip(stages, found, strict=True):
@@ -271,16 +272,18 @@ class ColumnTables:
         speed = np.array(speeds)[stage]
         rate_s = [setting.optimizer_s(s, 1) for s in range(setting.num_stages)]
         fixed_s = setting.profile.device.step_overhead_s
-        nothing_s = np.zeros_like(extra_s)
-        more_s = {"backward_s": extra_s, "input_grad_s": extra_s}
-        computed_s = [
+        again_s = extra_s[stage, first, last]
+        own_s = [
             _run_sums([getattr(layer, part) for layer in setting.layers])[first, last]
-            + more_s.get(part, nothing_s)[stage, first, last]
             for part in PARTS[:4]
         ]
-        is_first = stage == 0  # does all of its backward in W
-        computed_s[3] = np.where(is_first, computed_s[1], computed_s[3])
-        computed_s[2] = np.where(is_first, -fixed_s, computed_s[2])
+        forward_s, backward_s, input_grad_s, weight_grad_s = (
+            time_s + fixed_s for time_s in own_s
+        )
+        is_first = stage == 0  # does all of its backward in W, see `stage_times`
+        backward_s += again_s
+        input_grad_s = np.where(is_first, 0.0, input_grad_s + again_s)
+        weight_grad_s = np.where(is_first, backward_s, weight_grad_s)
         kept, least_kept, held, rise = self._least
         sends_s = _by_stage_and_layer(setting, setting.send_forward_s)
         returns_s = _by_stage_and_layer(setting, setting.send_backward_s)
@@ -290,7 +293,10 @@ class ColumnTables:
             last=last,
             times_s=np.stack(
                 [
-                    *((time_s + fixed_s) / speed for time_s in computed_s),
+                    forward_s / speed,
+                    backward_s / speed,
+                    input_grad_s / speed,
+                    weight_grad_s / speed,
                     sends_s[stage, last],
                     returns_s[stage, first],
                 ]

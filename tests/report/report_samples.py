@@ -189,7 +189,7 @@ def make_measured(
         busy_s = slower * sum(span.end_s - span.start_s for span in own)
         stages.append(
             MeasuredStage(
-                peak_bytes=int(0.97 * plan.card_of(stage.index).own_bytes),
+                peak_bytes=int(0.97 * plan.card_of_stage[stage.index].own_bytes),
                 host_peak_bytes=3 * GIB,
                 busy_s=busy_s,
                 bubble_fraction=1 - busy_s / makespan_s,

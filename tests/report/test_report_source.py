@@ -107,11 +107,11 @@ def test_a_record_of_other_cards_than_its_plan_is_refused(tmp_path):
     ("actions", "message"),
     [
         ((("0F0", "forward"), ("1F0",)), "'forward' is not an action.*planner solve"),
-        ((("0F0", "0B0"),), "2 stages, of which 1 are on 1 of its 1 cards"),
-        ((("0F0", "1F0"), ()), "2 stages, of which 2 are on 1 of its 2 cards"),
+        ((("0F0", "0B0"),), "1 row of actions.* 2 stages are on cards 0, 1;"),
+        ((("0F0", "1F0"), ()), "2 rows of actions.* 2 stages are on cards 0;"),
     ],
 )
-def test_a_plan_whose_stages_have_no_card_is_refused(tmp_path, actions, message):
+def test_a_plan_that_does_not_place_its_stages_is_refused(tmp_path, actions, message):
     plan = make_plan()
     schedule = replace(plan.schedule, actions=actions)
     save(replace(plan, schedule=schedule), tmp_path / "plan.json")
