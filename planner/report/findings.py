@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from planner.plan import CardPlan, Plan
 from planner.report.loads import (
+    above_mean,
     bottleneck,
     card_times_s,
     measured_parts,
@@ -54,30 +55,27 @@ def stage_times_finding(plan: Plan, measured: Measured | None) -> str:
         One sentence without a full stop; a card is named by its stages.
     """
     times_s = card_times_s(plan, predicted_parts(plan))
-    expected = bottleneck(times_s)
-    slow = plan.cards[expected]
-    if measured is None:
-        time = f"{format_seconds(times_s[expected])} a microbatch"
-        if len(times_s) == 1:
-            return f"{_only(plan)}: {time} predicted"
-        if above := _above_mean(times_s):
-            return f"{_is(slow)} the bottleneck: {time} predicted, {above}"
-        return f"All {_unit(plan)}s take equally long: {time} predicted"
-    real_s = card_times_s(plan, measured_parts(plan, measured))
-    found = bottleneck(real_s)
-    real = format_seconds(real_s[found])
+    real_s = card_times_s(plan, measured_parts(plan, measured)) if measured else ()
+    judged_s = real_s or times_s
+    expected, found = bottleneck(times_s), bottleneck(judged_s)
+    time = f"{format_seconds(max(times_s))} a microbatch predicted"
+    if real_s:
+        time += f", {format_seconds(max(real_s))} measured"
     if len(times_s) == 1:
-        predicted = format_seconds(times_s[0])
-        return f"{_only(plan)}: {predicted} a microbatch predicted, {real} measured"
-    above = _above_mean(real_s) or "no more than the mean"
+        return f"One {_unit(plan)}: {time}"
+    if found is None:
+        return f"All {_unit(plan)}s take equally long: {time}"
+    above = f"{100 * above_mean(judged_s):.0f} % above the mean"
     if found == expected:
-        return (
-            f"{_is(slow)} the bottleneck: {format_seconds(times_s[found])} a "
-            f"microbatch predicted, {real} measured, {above}"
-        )
+        return f"{_is(plan.cards[found])} the bottleneck: {time}, {above}"
+    unlike = (
+        "where none was predicted"
+        if expected is None
+        else f"not {plan.cards[expected].title} as predicted"
+    )
     return (
-        f"{_is(plan.cards[found])} the measured bottleneck, not {slow.title} as "
-        f"predicted: {real} a microbatch, {above}"
+        f"{_is(plan.cards[found])} the measured bottleneck, {unlike}: "
+        f"{format_seconds(max(real_s))} a microbatch, {above}"
     )
 
 
@@ -192,21 +190,10 @@ def _unit(plan: Plan) -> str:
     return "stage" if len(plan.cards) == plan.num_stages else "card"
 
 
-def _only(plan: Plan) -> str:
-    return f"One {_unit(plan)}"
-
-
 def _is(card: CardPlan, *, begins: bool = True) -> str:
     """`Stage 1 is`, or `Stages 0, 3 are`."""
     name = card.title.capitalize() if begins else card.title
     return f"{name} {'is' if len(card.stages) == 1 else 'are'}"
-
-
-def _above_mean(times_s: Sequence[float]) -> str:
-    """How far the longest is above the mean; nothing below half a percent."""
-    mean_s = sum(times_s) / len(times_s)
-    above = max(times_s) / mean_s - 1 if mean_s else 0.0
-    return f"{100 * above:.0f} % above the mean" if above >= 0.005 else ""
 
 
 def _fullness(card: CardPlan) -> tuple[float, int]:

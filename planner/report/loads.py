@@ -12,6 +12,9 @@ from planner.plan import Plan, StagePrediction
 from planner.run_record import Measured, MeasuredStage
 from planner.schedule.actions import parse_actions
 
+# What is less than this above the mean is no bottleneck but noise.
+_LEAST_ABOVE = 0.005
+
 # Kind of action to a time [s], in the order in which they run.
 Parts = dict[str, float]
 
@@ -126,15 +129,31 @@ def card_times_s(plan: Plan, parts: Sequence[Parts]) -> tuple[float, ...]:
     return tuple(sum(times_s[stage] for stage in card.stages) for card in plan.cards)
 
 
-def bottleneck(times_s: Sequence[float]) -> int:
-    """The card that takes longest.
+def above_mean(times_s: Sequence[float]) -> float:
+    """How far the longest time is above the mean.
 
     Args:
         times_s: Of each card [s].
 
     Returns:
-        Its place, the first of equals.
+        A share of the mean; 0 if nothing takes time.
     """
+    mean_s = sum(times_s) / len(times_s)
+    return max(times_s) / mean_s - 1 if mean_s else 0.0
+
+
+def bottleneck(times_s: Sequence[float]) -> int | None:
+    """The card that the others wait for.
+
+    Args:
+        times_s: Of each card [s].
+
+    Returns:
+        Its place, the first of equals; None where the longest time is less than half
+        a percent above the mean, as it is with a single card.
+    """
+    if above_mean(times_s) < _LEAST_ABOVE:
+        return None
     return max(range(len(times_s)), key=lambda card: times_s[card])
 
 

@@ -126,7 +126,7 @@ def _label_total(axes: Axes, card: CardPlan, size: int) -> None:
     axes.annotate(
         text,
         (total / size, card.index - _BAR / 2),
-        xytext=(0, 1.5),
+        xytext=(-3, 1.5),
         textcoords="offset points",
         ha="right",
         va="bottom",

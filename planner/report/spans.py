@@ -103,9 +103,7 @@ def bubble_fraction(spans: Sequence[Span], num_devices: int) -> float:
     Returns:
         1 - busy / (devices x makespan), 0 if nothing takes time.
     """
-    busy_s = sum(span.end_s - span.start_s for span in spans)
-    whole_s = num_devices * makespan_s(spans)
-    return 1 - busy_s / whole_s if whole_s else 0.0
+    return sum(device_bubbles(spans, num_devices)) / num_devices
 
 
 def device_bubbles(spans: Sequence[Span], num_devices: int) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Figure: how long each stage takes for one microbatch, the bottleneck marked."""
+"""Figure: how long each card takes for one microbatch, the bottleneck marked."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from planner.plan import Plan
+from planner.plan import CardPlan, Plan
 from planner.report.colors import (
     ACTION_COLORS,
     ACTION_TITLES,
@@ -29,7 +29,6 @@ from planner.report.loads import (
     card_times_s,
     measured_parts,
     predicted_parts,
-    stage_times_s,
 )
 from planner.run_record import Measured
 from planner.units import format_seconds, unit_for_seconds
@@ -37,15 +36,17 @@ from planner.units import format_seconds, unit_for_seconds
 _MEASURED_ALPHA = 0.5
 _LABEL_PT = 8.0
 
+# Kind of action, how it is named in the bar, time [s].
+_Segment = tuple[str, str, float]
+
 
 def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -> None:
-    """Draw one microbatch as one bar a stage, stage 0 on top.
+    """Draw one microbatch as one bar a card, device 0 on top.
 
-    A bar is F and B, or F, I and W where the backward is split; where only some are,
-    all of them, each as often as the order has it. With a run each stage has two
-    bars, predicted above measured in faded colours. All stages of the bottleneck are
-    marked, the measured one if there is a run; the mean is drawn where every card
-    has one stage, as the finding is about cards.
+    A bar is F and B of each stage of the card, first to last, or F, I and W where the
+    backward is split; where only some are, all of them, each as often as the order
+    has it. With a run each card has two bars, predicted above measured in faded
+    colours. The bottleneck is marked, the measured one if there is a run.
 
     Args:
         axes: Empty axes.
@@ -55,42 +56,63 @@ def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -
     groups = [(predicted_parts(plan), 1.0)]
     if measured:
         groups.append((measured_parts(plan, measured), _MEASURED_ALPHA))
-    longest_s = max(max(stage_times_s(parts)) for parts, _ in groups)
+    longest_s = max(max(card_times_s(plan, parts)) for parts, _ in groups)
     unit, second = unit_for_seconds(longest_s)
     room = 1.22 if axis_width_pt(axes) > 400 else 1.42
     axes.set_xlim(0, (longest_s / second or 1.0) * room)
 
     judged = groups[-1][0]
-    slow = plan.cards[bottleneck(card_times_s(plan, judged))]
-    marked = slow.stages if len(plan.cards) > 1 else ()
+    judged_s = card_times_s(plan, judged)
+    slow = bottleneck(judged_s)
     height = 0.76 / len(groups)
     for number, (parts, alpha) in enumerate(groups):
-        for stage, one in enumerate(parts):
-            y = stage + (number - (len(groups) - 1) / 2) * height
-            _draw_bar(axes, y, one, height=height, second=second, alpha=alpha)
-            is_marked = stage in marked and parts is judged
-            _label_bar(axes, y, sum(one.values()), second, is_marked)
+        for row, card in enumerate(plan.cards):
+            y = row + (number - (len(groups) - 1) / 2) * height
+            segments = _segments(card, parts)
+            _draw_bar(axes, y, segments, height=height, second=second, alpha=alpha)
+            is_marked = row == slow and parts is judged
+            _label_bar(axes, y, _total_s(segments), second, is_marked)
 
-    axes.set_xlabel(f"time of one microbatch [{unit}]")
-    set_rows(axes, [(f"stage {s.index}", s.device) for s in plan.stages])
+    is_mean = any({"B", "W"} <= set(one) for one in judged)
+    axes.set_xlabel(f"{'mean ' if is_mean else ''}time of one microbatch [{unit}]")
+    set_rows(axes, [(card.title, card.device) for card in plan.cards])
     plain_axes(axes, grid="x")
     set_finding(axes, stage_times_finding(plan, measured))
-    kinds = all_kinds(judged)
     handles: list[Artist] = [
-        Patch(color=ACTION_COLORS[k], label=ACTION_TITLES[k]) for k in kinds
+        Patch(color=ACTION_COLORS[k], label=ACTION_TITLES[k]) for k in all_kinds(judged)
     ]
     if measured:
         handles.append(Patch(color=INK, alpha=_MEASURED_ALPHA, label="faded: measured"))
-    if len(plan.cards) == plan.num_stages:
-        label = "measured mean" if measured else "mean"
-        handles.append(_draw_mean(axes, judged, second, label))
+    label = f"{'measured mean' if measured else 'mean'} of the cards"
+    handles.append(_draw_mean(axes, judged_s, second, label))
     legend_below(axes, handles)
 
 
-def _draw_mean(axes: Axes, parts: Sequence[Parts], second: float, label: str) -> Artist:
-    mean_s = sum(stage_times_s(parts)) / len(parts)
+def _segments(card: CardPlan, parts: Sequence[Parts]) -> list[_Segment]:
+    """What a card does for one microbatch; of several stages, each with its number."""
+    several = len(card.stages) > 1
+    return [
+        (kind, f"{stage}{kind}" if several else kind, time_s)
+        for stage in card.stages
+        for kind, time_s in parts[stage].items()
+    ]
+
+
+def _total_s(segments: Sequence[_Segment]) -> float:
+    return sum(time_s for _, _, time_s in segments)
+
+
+def _draw_mean(
+    axes: Axes, times_s: Sequence[float], second: float, label: str
+) -> Artist:
+    mean_s = sum(times_s) / len(times_s)
     return axes.axvline(
-        mean_s / second, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=label
+        mean_s / second,
+        color=INK,
+        linewidth=1,
+        linestyle=(0, (4, 3)),
+        label=label,
+        zorder=0.9,  # behind the bars, or it would strike out what is written there
     )
 
 
@@ -108,7 +130,7 @@ def set_rows(axes: Axes, names: Sequence[tuple[str, str]]) -> None:
 def _draw_bar(
     axes: Axes,
     y: float,
-    parts: Parts,
+    segments: Sequence[_Segment],
     *,
     height: float,
     second: float,
@@ -116,8 +138,8 @@ def _draw_bar(
 ) -> None:
     left = 0.0
     if alpha < 1:  # keep the grid from showing through
-        axes.barh(y, sum(parts.values()) / second, height, color=PAPER)
-    for kind, time_s in parts.items():
+        axes.barh(y, _total_s(segments) / second, height, color=PAPER)
+    for kind, name, time_s in segments:
         width = time_s / second
         axes.barh(
             y,
@@ -128,19 +150,19 @@ def _draw_bar(
             alpha=alpha,
             edgecolor="none",
         )
-        text = f"{kind} {format_seconds(time_s)}"
         room_pt = width / axes.get_xlim()[1] * axis_width_pt(axes)
-        if room_pt > 0.7 * _LABEL_PT * len(text):
-            color = text_color_on(ACTION_COLORS[kind]) if alpha == 1.0 else INK
-            axes.text(
-                left + width / 2,
-                y,
-                text,
-                ha="center",
-                va="center",
-                fontsize=_LABEL_PT,
-                color=color,
-            )
+        for text in (f"{name} {format_seconds(time_s)}", name):
+            if room_pt > 0.7 * _LABEL_PT * len(text):
+                axes.text(
+                    left + width / 2,
+                    y,
+                    text,
+                    ha="center",
+                    va="center",
+                    fontsize=_LABEL_PT,
+                    color=text_color_on(ACTION_COLORS[kind]) if alpha == 1.0 else INK,
+                )
+                break
         left += width
 
 

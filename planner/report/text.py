@@ -31,19 +31,18 @@ def balance_text(plan: Plan, measured: Measured | None = None) -> str:
 
     Returns:
         Lines without a newline at the end; every stage of the bottleneck is marked
-        with `<`.
+        with `<`. Memory, predicted and measured, is without the reserve.
     """
     parts = predicted_parts(plan)
     real = measured_parts(plan, measured) if measured else ()
     times_s, real_s = stage_times_s(parts), stage_times_s(real)
-    slow = plan.cards[bottleneck(card_times_s(plan, real or parts))]
-    marked = slow.stages if len(plan.cards) > 1 else ()
+    slow = bottleneck(card_times_s(plan, real or parts))
+    marked = () if slow is None else plan.cards[slow].stages
     kinds = all_kinds(parts)
     whole = "in all" if {"B", "W"} <= set(kinds) else " + ".join(kinds)
     rows = [["stage", "device", "layers", *kinds, whole, ""]]
     rows[0] += ["measured"] if measured else []
-    rows[0] += ["memory", "measured"] if measured else ["memory"]
-    rows[0] += ["capacity"]
+    rows[0] += ["memory", *(["measured"] if measured else []), "reserve", "capacity"]
     peaks = peaks_bytes(plan, measured) if measured else ()
     cards = plan.card_of_stage
     for stage, one, time_s in zip(plan.stages, parts, times_s, strict=True):
@@ -103,14 +102,16 @@ def _bar(time_s: float, longest_s: float) -> str:
 
 
 def _memory_cells(card: CardPlan, stage: int, peaks: Sequence[int]) -> list[str]:
-    """Memory, measured memory and capacity of a card, with the first of its stages."""
+    """Memory of a card, with the first of its stages: its own, measured, reserve."""
     if stage != card.stages[0]:
-        return [f"with stage {card.stages[0]}", *([""] if peaks else []), ""]
-    need = format_bytes(card.memory_bytes.total)
+        return [f"with stage {card.stages[0]}", *([""] if peaks else []), "", ""]
+    capacity = format_bytes(card.capacity_bytes) if card.capacity_bytes else "-"
+    short = "" if card.fits else f", {format_bytes(card.excess_bytes)} short"
     return [
-        need if card.fits else f"{need} too much",
+        format_bytes(card.own_bytes),
         *([format_bytes(peaks[card.index])] if peaks else []),
-        format_bytes(card.capacity_bytes) if card.capacity_bytes else "-",
+        format_bytes(card.memory_bytes.overhead),
+        capacity + short,
     ]
 
 

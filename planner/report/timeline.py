@@ -28,9 +28,9 @@ from planner.units import format_percent, format_seconds, unit_for_seconds
 _BAR = 0.84
 _GAP_ROWS = 1.1  # between predicted and measured: room for a heading
 _NAME_PT = 7.0
-# Upright a bar is high enough for the name of an action, such as 3F12.
+# Upright a bar is high enough for a name such as 12 or 3F12.
 _UPRIGHT_PT = 6.0
-_UPRIGHT_LETTERS = range(3, 5)
+_UPRIGHT_LETTERS = range(2, 5)
 # Above this many bars the picture of them is smaller than their description.
 _MOST_VECTOR_BARS = 1500
 

@@ -183,10 +183,11 @@ def _bubble(plan: Plan, measured_step: Spans) -> Fact:
 def _bottleneck(source: ReportSource) -> Fact:
     plan, measured = source.plan, source.measured
     parts = measured_parts(plan, measured) if measured else predicted_parts(plan)
-    slow = plan.cards[bottleneck(card_times_s(plan, parts))]
+    slow = bottleneck(card_times_s(plan, parts))
+    card = None if slow is None else plan.cards[slow]
     return Fact(
         title="Bottleneck",
-        value=f"{slow.title}, {slow.device}",
+        value=f"{card.title}, {card.device}" if card else "none",
         detail=stage_times_finding(plan, measured),
     )
 

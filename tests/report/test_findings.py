@@ -21,6 +21,16 @@ def test_equal_stages_have_no_bottleneck():
     assert findings.stage_times_finding(plan, None) == (
         "All stages take equally long: 300 ms a microbatch predicted"
     )
+    measured = make_measured(plan, slower=1.1)
+    assert findings.stage_times_finding(plan, measured) == (
+        "All stages take equally long: 300 ms a microbatch predicted, 330 ms measured"
+    )
+    slow = replace(measured.stages[1], forward_s=0.14)
+    measured = replace(measured, stages=(measured.stages[0], slow))
+    assert findings.stage_times_finding(plan, measured) == (
+        "Stage 1 is the measured bottleneck, where none was predicted: "
+        "360 ms a microbatch, 4 % above the mean"
+    )
 
 
 def test_one_stage_is_no_bottleneck():

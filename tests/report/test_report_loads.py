@@ -51,3 +51,8 @@ def test_a_card_takes_as_long_as_its_stages_together():
 
 def test_the_bottleneck_is_the_first_of_the_longest():
     assert loads.bottleneck([1.0, 2.0, 2.0]) == 1
+
+
+@pytest.mark.parametrize("times_s", [[2.0], [2.0, 2.0], [1.0, 1.009], [0.0, 0.0]])
+def test_nobody_waits_for_a_card_that_takes_no_longer_than_the_mean(times_s):
+    assert loads.bottleneck(times_s) is None

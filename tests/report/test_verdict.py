@@ -81,3 +81,7 @@ def test_cards_with_several_stages_are_counted_once():
     found = facts(plan, make_measured(plan, with_devices=True))
     assert found["Bottleneck"].value == "stages 0, 3, rtx3090:0"
     assert found["Fits"].value == "yes, 6.30 GiB to spare"
+
+
+def test_equal_stages_have_no_bottleneck():
+    assert facts(make_plan(((0.1, 0.2), (0.1, 0.2))))["Bottleneck"].value == "none"
