@@ -92,8 +92,8 @@ def set_finding(axes: Axes, finding: str) -> None:
         axes: Where it is drawn.
         finding: One sentence.
     """
-    # A bold letter is about 0.65 of its size wide; tick labels take the rest.
-    num_letters = int(axis_width_pt(axes) / (0.65 * (_FONT_PT + 1)))
+    # A bold letter is about 0.6 of its size wide; tick labels take the rest.
+    num_letters = int(axis_width_pt(axes) / (0.6 * (_FONT_PT + 1)))
     axes.set_title(
         textwrap.fill(finding, num_letters),
         loc="left",
@@ -115,6 +115,18 @@ def axis_width_pt(axes: Axes) -> float:
     figure = axes.get_figure(root=True)
     assert figure is not None
     return float(figure.get_figwidth()) * 72 - 85
+
+
+def is_wide(axes: Axes) -> bool:
+    """Whether a figure is for a screen or paper, not for a phone.
+
+    Args:
+        axes: Of a figure with one column.
+
+    Returns:
+        True from about the middle of both widths on.
+    """
+    return axis_width_pt(axes) > 400
 
 
 def plain_axes(axes: Axes, *, grid: str) -> None:

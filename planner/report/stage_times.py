@@ -17,6 +17,7 @@ from planner.report.colors import (
 )
 from planner.report.drawing import (
     axis_width_pt,
+    is_wide,
     legend_below,
     plain_axes,
     set_finding,
@@ -58,7 +59,7 @@ def draw_stage_times(axes: Axes, plan: Plan, measured: Measured | None = None) -
         groups.append((measured_parts(plan, measured), _MEASURED_ALPHA))
     longest_s = max(max(card_times_s(plan, parts)) for parts, _ in groups)
     unit, second = unit_for_seconds(longest_s)
-    room = 1.22 if axis_width_pt(axes) > 400 else 1.42
+    room = 1.22 if is_wide(axes) else 1.42
     axes.set_xlim(0, (longest_s / second or 1.0) * room)
 
     judged = groups[-1][0]
@@ -152,7 +153,7 @@ def _draw_bar(
         )
         room_pt = width / axes.get_xlim()[1] * axis_width_pt(axes)
         for text in (f"{name} {format_seconds(time_s)}", name):
-            if room_pt > 0.7 * _LABEL_PT * len(text):
+            if room_pt > 0.62 * _LABEL_PT * len(text) + 4:
                 axes.text(
                     left + width / 2,
                     y,
@@ -170,10 +171,11 @@ def _label_bar(
     axes: Axes, y: float, total_s: float, second: float, is_bottleneck: bool
 ) -> None:
     text = format_seconds(total_s)
+    if is_bottleneck:
+        word = " bottleneck" if is_wide(axes) else ""  # the title says it, too
+        text = f"\N{BLACK LEFT-POINTING TRIANGLE} {text}{word}"
     axes.annotate(
-        f"\N{BLACK LEFT-POINTING TRIANGLE} {text} bottleneck"
-        if is_bottleneck
-        else text,
+        text,
         (total_s / second, y),
         xytext=(4, 0),
         textcoords="offset points",
