@@ -147,7 +147,7 @@ def _summary(
     assert record.measured is not None
     card = plan.stages[0].predicted.capacity_bytes
     states = plan.model.num_parameters * plan.optimizer.bytes_per_parameter
-    fullest = max(stage.peak_bytes for stage in record.measured.stages)
+    fullest = max(device.peak_bytes for device in record.measured.devices)
     metrics = load_metrics(run_dir)
     losses = f"{metrics[0].loss:.2f} to {metrics[-1].loss:.2f}"
     processes = f"{plan.num_devices} processes on {num_cores()} cores"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from plan_samples import small_plan
 
@@ -109,3 +111,24 @@ def test_the_text_of_a_run_puts_predicted_beside_measured():
     assert "0 on a:0" in text
     assert "loss: 1.0000 in the only step" in describe_run(RECORD, [metrics(1)])
     assert "0 B / 1.00 KiB" in text
+
+
+def test_the_text_of_a_run_has_i_and_w_and_the_memory_of_a_card_once():
+    rows = (("0F0", "0F1", "0B0", "0B1", "1F0", "1F1", "1I0", "1W0", "1I1", "1W1"),)
+    plan = small_plan()
+    plan = replace(plan, schedule=replace(plan.schedule, actions=rows))
+    measured = replace(
+        RECORD.measured,
+        stages=(
+            MeasuredStage(peak_bytes=1024, forward_s=0.25, backward_s=0.5),
+            MeasuredStage(
+                peak_bytes=1024, backward_s=0.75, input_grad_s=0.5, weight_grad_s=0.25
+            ),
+        ),
+    )
+    lines = describe_run(replace(RECORD, plan=plan, measured=measured), []).splitlines()
+    assert lines[1].split() == ["stage", "F", "B", "I", "W", "peak", "memory"]
+    first, second = (" ".join(line.split()) for line in lines[3:5])
+    assert first.endswith("500 ms - - 0 B / 1.00 KiB")
+    assert first.count("ms") == second.count("ms") == 2
+    assert second.endswith("with stage 0")

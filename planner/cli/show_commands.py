@@ -16,7 +16,7 @@ from planner.cli.parameters import PATH, as_json
     help="Where to write.  [default: reports/ and the name of the source]",
 )
 def report(source: Path, output_dir: Path | None) -> None:
-    """Draw a plan or a run: HTML, pictures and a trace."""
+    """Draw a plan or a run: HTML and pictures."""
     from planner.report import write_report  # matplotlib
 
     out_dir = output_dir or Path("reports") / source.resolve().stem

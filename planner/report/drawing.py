@@ -5,6 +5,7 @@ paper and narrow for a phone, so that text keeps its size on both.
 """
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -91,8 +92,8 @@ def set_finding(axes: Axes, finding: str) -> None:
         axes: Where it is drawn.
         finding: One sentence.
     """
-    # A bold letter is about 0.65 of its size wide; tick labels take the rest.
-    num_letters = int(axis_width_pt(axes) / (0.65 * (_FONT_PT + 1)))
+    # A bold letter is about 0.6 of its size wide; tick labels take the rest.
+    num_letters = int(axis_width_pt(axes) / (0.6 * (_FONT_PT + 1)))
     axes.set_title(
         textwrap.fill(finding, num_letters),
         loc="left",
@@ -116,6 +117,18 @@ def axis_width_pt(axes: Axes) -> float:
     return float(figure.get_figwidth()) * 72 - 85
 
 
+def is_wide(axes: Axes) -> bool:
+    """Whether a figure is for a screen or paper, not for a phone.
+
+    Args:
+        axes: Of a figure with one column.
+
+    Returns:
+        True from about the middle of both widths on.
+    """
+    return axis_width_pt(axes) > 400
+
+
 def plain_axes(axes: Axes, *, grid: str) -> None:
     """Only the ink that is needed: faint grid lines, no box.
 
@@ -134,7 +147,7 @@ def plain_axes(axes: Axes, *, grid: str) -> None:
 
 
 def legend_below(axes: Axes, handles: Sequence[Artist]) -> None:
-    """Put the legend under the axis label, in as many columns as there is room.
+    """Put the legend under the axis label, in as few rows as there is room for.
 
     Args:
         axes: Where it is drawn.
@@ -143,13 +156,19 @@ def legend_below(axes: Axes, handles: Sequence[Artist]) -> None:
     figure = axes.get_figure(root=True)
     assert figure is not None
     below = ScaledTranslation(0, -34 / 72, figure.dpi_scale_trans)
-    longest_pt = 0.56 * _FONT_PT * max(len(str(h.get_label())) for h in handles) + 28
+    widths_pt = [0.56 * _FONT_PT * len(str(h.get_label())) + 34 for h in handles]
+    num_rows = 1  # filled column by column, each as wide as its longest entry
+    while num_rows < len(handles) and axis_width_pt(axes) < sum(
+        max(widths_pt[first : first + num_rows])
+        for first in range(0, len(handles), num_rows)
+    ):
+        num_rows += 1
     axes.legend(
         handles=handles,
         loc="upper left",
         bbox_to_anchor=(0.0, 0.0),
         bbox_transform=axes.transAxes + below,
-        ncols=max(1, min(len(handles), int(axis_width_pt(axes) / longest_pt))),
+        ncols=math.ceil(len(handles) / num_rows),
         frameon=False,
         borderaxespad=0.0,
         handlelength=1.4,

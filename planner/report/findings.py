@@ -3,46 +3,17 @@
 import math
 from collections.abc import Sequence
 
-from planner.plan import CardPlan, Plan, StagePlan
+from planner.plan import CardPlan, Plan
+from planner.report.loads import (
+    above_mean,
+    bottleneck,
+    card_times_s,
+    measured_parts,
+    predicted_parts,
+)
 from planner.report.spans import Spans, bubble_fraction, makespan_s
 from planner.run_record import Measured, StepMetrics
 from planner.units import format_bytes, format_percent, format_seconds
-
-
-def stage_time_s(stage: StagePlan) -> float:
-    """Predicted F and B of one microbatch.
-
-    Args:
-        stage: The stage.
-
-    Returns:
-        The time [s].
-    """
-    return stage.predicted.forward_s + stage.predicted.backward_s
-
-
-def measured_times_s(measured: Measured) -> tuple[float, ...]:
-    """Measured F and B of one microbatch.
-
-    Args:
-        measured: Of a run.
-
-    Returns:
-        The time of each stage [s].
-    """
-    return tuple(stage.forward_s + stage.backward_s for stage in measured.stages)
-
-
-def bottleneck(times_s: Sequence[float]) -> int:
-    """The stage that takes longest.
-
-    Args:
-        times_s: Of each stage [s].
-
-    Returns:
-        Its index, the first of equals.
-    """
-    return max(range(len(times_s)), key=lambda stage: times_s[stage])
 
 
 def relative_error(predicted: float, measured: float) -> float | None:
@@ -74,39 +45,37 @@ def peaks_bytes(plan: Plan, measured: Measured) -> tuple[int, ...]:
 
 
 def stage_times_finding(plan: Plan, measured: Measured | None) -> str:
-    """Which stage the others wait for, and by how much.
+    """Which card the others wait for, and by how much.
 
     Args:
         plan: The plan.
         measured: What a run measured, if there is one.
 
     Returns:
-        One sentence without a full stop.
+        One sentence without a full stop; a card is named by its stages.
     """
-    times_s = [stage_time_s(stage) for stage in plan.stages]
-    expected = bottleneck(times_s)
-    if measured is None:
-        time = f"{format_seconds(times_s[expected])} a microbatch"
-        if plan.num_stages == 1:
-            return f"One stage: {time} predicted"
-        if above := _above_mean(times_s):
-            return f"Stage {expected} is the bottleneck: {time} predicted, {above}"
-        return f"All stages are equally long: {time} predicted"
-    real_s = measured_times_s(measured)
-    found = bottleneck(real_s)
-    real = format_seconds(real_s[found])
-    if plan.num_stages == 1:
-        predicted = format_seconds(times_s[0])
-        return f"One stage: {predicted} a microbatch predicted, {real} measured"
-    above = _above_mean(real_s) or "no more than the mean"
+    times_s = card_times_s(plan, predicted_parts(plan))
+    real_s = card_times_s(plan, measured_parts(plan, measured)) if measured else ()
+    judged_s = real_s or times_s
+    expected, found = bottleneck(times_s), bottleneck(judged_s)
+    time = f"{format_seconds(max(times_s))} a microbatch predicted"
+    if real_s:
+        time += f", {format_seconds(max(real_s))} measured"
+    if len(times_s) == 1:
+        return f"One {_unit(plan)}: {time}"
+    if found is None:
+        return f"All {_unit(plan)}s take equally long: {time}"
+    above = f"{100 * above_mean(judged_s):.0f} % above the mean"
     if found == expected:
-        return (
-            f"Stage {found} is the bottleneck: {format_seconds(times_s[found])} a "
-            f"microbatch predicted, {real} measured, {above}"
-        )
+        return f"{_is(plan.cards[found])} the bottleneck: {time}, {above}"
+    unlike = (
+        "where none was predicted"
+        if expected is None
+        else f"not {plan.cards[expected].title} as predicted"
+    )
     return (
-        f"Stage {found} is the measured bottleneck, not stage {expected} as predicted: "
-        f"{real} a microbatch, {above}"
+        f"{_is(plan.cards[found])} the measured bottleneck, {unlike}: "
+        f"{format_seconds(max(real_s))} a microbatch, {above}"
     )
 
 
@@ -122,21 +91,22 @@ def memory_finding(plan: Plan, measured: Measured | None) -> str:
     """
     fullest = max(plan.cards, key=_fullness)
     need, capacity = fullest.memory_bytes.total, fullest.capacity_bytes
-    title, many = fullest.title, len(fullest.stages) > 1
+    many = len(fullest.stages) > 1
     if not capacity:
         verb = "need" if many else "needs"
-        finding = f"{title.capitalize()} {verb} most: {format_bytes(need)} predicted"
+        finding = (
+            f"{fullest.title.capitalize()} {verb} most: {format_bytes(need)} predicted"
+        )
     elif fullest.fits:
         finding = (
-            f"Every {'card' if many else 'stage'} fits; {title} "
-            f"{'are' if many else 'is'} the fullest with {format_bytes(need)} of "
-            f"{format_bytes(capacity)} predicted"
+            f"Every {_unit(plan)} fits; {_is(fullest, begins=False)} the fullest with "
+            f"{format_bytes(need)} of {format_bytes(capacity)} predicted"
         )
     else:
         does, it = ("do", "they need") if many else ("does", "it needs")
         finding = (
-            f"{title.capitalize()} {does} not fit: {it} {format_bytes(need)} of "
-            f"{format_bytes(capacity)}, {format_bytes(need - capacity)} too much"
+            f"{fullest.title.capitalize()} {does} not fit: {it} {format_bytes(need)} "
+            f"of {format_bytes(capacity)}, {format_bytes(need - capacity)} too much"
         )
     worst = _worst_memory_error(plan, measured)
     return (
@@ -215,11 +185,15 @@ def grad_norm_finding(metrics: Sequence[StepMetrics]) -> str:
     )
 
 
-def _above_mean(times_s: Sequence[float]) -> str:
-    """How far the longest is above the mean; nothing below half a percent."""
-    mean_s = sum(times_s) / len(times_s)
-    above = max(times_s) / mean_s - 1 if mean_s else 0.0
-    return f"{100 * above:.0f} % above the mean" if above >= 0.005 else ""
+def _unit(plan: Plan) -> str:
+    """What the rows of a plan are: stages, as long as every card has one."""
+    return "stage" if len(plan.cards) == plan.num_stages else "card"
+
+
+def _is(card: CardPlan, *, begins: bool = True) -> str:
+    """`Stage 1 is`, or `Stages 0, 3 are`."""
+    name = card.title.capitalize() if begins else card.title
+    return f"{name} {'is' if len(card.stages) == 1 else 'are'}"
 
 
 def _fullness(card: CardPlan) -> tuple[float, int]:

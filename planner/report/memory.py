@@ -17,7 +17,7 @@ from planner.report.colors import (
     PAPER,
 )
 from planner.report.drawing import (
-    axis_width_pt,
+    is_wide,
     legend_below,
     plain_axes,
     set_finding,
@@ -50,7 +50,7 @@ def draw_memory(axes: Axes, plan: Plan, measured: Measured | None = None) -> Non
     fullest = max([*needs, *peaks, 1])
     near = [c for c in _capacities(plan) if c <= _FARTHEST * fullest]
     unit, size = unit_for_bytes(max([fullest, *near]))
-    room = 1.16 if axis_width_pt(axes) > 400 else 1.3
+    room = 1.16 if is_wide(axes) else 1.3
     axes.set_xlim(0, max([fullest * room, *(c * 1.03 for c in near)]) / size)
 
     for card in plan.cards:
@@ -126,13 +126,16 @@ def _label_total(axes: Axes, card: CardPlan, size: int) -> None:
     axes.annotate(
         text,
         (total / size, card.index - _BAR / 2),
-        xytext=(0, 1.5),
+        xytext=(-3, 1.5),
         textcoords="offset points",
         ha="right",
         va="bottom",
         fontsize=8,
         fontweight="normal" if card.fits else "bold",
         color=INK,
+        # Where the card does not fit, its capacity would strike the text out.
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.4},
+        zorder=4,
     )
 
 

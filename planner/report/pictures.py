@@ -23,7 +23,7 @@ _AROUND_IN = 1.35  # title, time axis and legend
 
 
 def balance_pictures(source: ReportSource) -> tuple[Picture, ...]:
-    """Time and memory of every stage.
+    """Time and memory of every card.
 
     Args:
         source: What the report is about.
@@ -36,7 +36,7 @@ def balance_pictures(source: ReportSource) -> tuple[Picture, ...]:
         Picture(
             name="stage_times",
             finding=stage_times_finding(plan, measured),
-            height_in=_AROUND_IN + plan.num_stages * (0.6 if measured else 0.45),
+            height_in=_AROUND_IN + plan.num_devices * (0.6 if measured else 0.45),
             draw=lambda figure: draw_stage_times(figure.subplots(), plan, measured),
         ),
         Picture(

@@ -15,6 +15,7 @@ from planner.run_record import (
     load_metrics,
     load_run,
 )
+from planner.schedule.actions import parse_actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def read_source(path: Path) -> ReportSource:
         msg = f"{path} does not exist; name a plan's JSON file or a run directory"
         raise ArtifactError(msg)
     if path.is_file() and path.name != "run.json":
-        return ReportSource(path=path, plan=load_plan(path))
+        return ReportSource(path=path, plan=_checked(load_plan(path), path))
     run_dir = path if path.is_dir() else path.parent
     if not (run_dir / "run.json").exists():
         msg = (
@@ -68,8 +69,28 @@ def read_source(path: Path) -> ReportSource:
     return _read_run(run_dir)
 
 
+def _checked(plan: Plan, path: Path) -> Plan:
+    """The plan, if its actions can be read and every card has a stage."""
+    try:
+        parse_actions(plan.schedule.actions)
+    except ValueError as error:
+        msg = f"{path} is not a valid plan: {error}; make it again with planner solve"
+        raise ArtifactError(msg) from error
+    used = [card.index for card in plan.cards]
+    if used != list(range(plan.num_devices)):
+        rows = "row" if plan.num_devices == 1 else "rows"
+        msg = (
+            f"{path} has {plan.num_devices} {rows} of actions, one a card, but its "
+            f"{plan.num_stages} stages are on cards {', '.join(map(str, used))}; make "
+            "it again with planner solve"
+        )
+        raise ArtifactError(msg)
+    return plan
+
+
 def _read_run(run_dir: Path) -> ReportSource:
     run = load_run(run_dir)
+    _checked(run.plan, run_dir / "run.json")
     missing = []
     try:
         metrics = load_metrics(run_dir)
@@ -84,6 +105,12 @@ def _read_run(run_dir: Path) -> ReportSource:
         msg = (
             f"{run_dir / 'run.json'} measured {len(run.measured.stages)} stages but "
             f"its plan has {run.plan.num_stages}; run the plan again"
+        )
+        raise ArtifactError(msg)
+    elif len(run.measured.devices) not in (0, run.plan.num_devices):
+        msg = (
+            f"{run_dir / 'run.json'} measured {len(run.measured.devices)} cards but "
+            f"its plan has {run.plan.num_devices}; run the plan again"
         )
         raise ArtifactError(msg)
     elif not all(stage.spans for stage in run.measured.stages):

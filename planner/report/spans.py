@@ -1,5 +1,6 @@
 """When every action of one step runs: predicted from a plan, measured in a run."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from planner.plan import Plan, StagePrediction
@@ -65,6 +66,21 @@ def measured_spans(plan: Plan, measured: Measured) -> Spans:
     )
 
 
+def stages_of_devices(spans: Sequence[Span]) -> dict[int, tuple[int, ...]]:
+    """Which stages each device works on.
+
+    Args:
+        spans: One span an action.
+
+    Returns:
+        Device to its stages, ascending.
+    """
+    stages: dict[int, set[int]] = defaultdict(set)
+    for span in spans:
+        stages[span.device].add(span.action.stage)
+    return {device: tuple(sorted(held)) for device, held in stages.items()}
+
+
 def makespan_s(spans: Sequence[Span]) -> float:
     """Start of the first action to end of the last.
 
@@ -87,9 +103,24 @@ def bubble_fraction(spans: Sequence[Span], num_devices: int) -> float:
     Returns:
         1 - busy / (devices x makespan), 0 if nothing takes time.
     """
-    busy_s = sum(span.end_s - span.start_s for span in spans)
-    whole_s = num_devices * makespan_s(spans)
-    return 1 - busy_s / whole_s if whole_s else 0.0
+    return sum(device_bubbles(spans, num_devices)) / num_devices
+
+
+def device_bubbles(spans: Sequence[Span], num_devices: int) -> tuple[float, ...]:
+    """Share of the makespan in which each device computes nothing.
+
+    Args:
+        spans: At least one span.
+        num_devices: How many devices there are.
+
+    Returns:
+        1 - busy / makespan, one entry a device; 0 if nothing takes time.
+    """
+    busy_s = [0.0] * num_devices
+    for span in spans:
+        busy_s[span.device] += span.end_s - span.start_s
+    whole_s = makespan_s(spans)
+    return tuple(1 - busy / whole_s if whole_s else 0.0 for busy in busy_s)
 
 
 def _stage_times(predicted: StagePrediction) -> StageTimes:

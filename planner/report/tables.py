@@ -7,7 +7,8 @@ import pandas as pd
 
 from planner.plan import Plan
 from planner.report.findings import peaks_bytes, relative_error
-from planner.report.spans import Spans, bubble_fraction, makespan_s
+from planner.report.loads import action_times_s, kinds_of_stages
+from planner.report.spans import Spans, bubble_fraction, device_bubbles, makespan_s
 from planner.run_record import Measured
 from planner.units import format_bytes, format_percent, format_seconds
 
@@ -44,19 +45,19 @@ def compared_numbers(plan: Plan, measured: Measured, spans: Spans) -> pd.DataFra
         ("tokens a second", "1/s", predicted.tokens_per_s, measured.tokens_per_s),
     ]
     if spans:
-        num_devices = len(plan.schedule.actions)
-        bubble = bubble_fraction(spans, num_devices)
+        bubble = bubble_fraction(spans, plan.num_devices)
         rows.append(("makespan", "s", predicted.makespan_s, makespan_s(spans)))
         rows.append(("bubble", "1", predicted.bubble_fraction, bubble))
+        shares = device_bubbles(spans, plan.num_devices)
+        for card in plan.cards:
+            name = f"{card.title}: bubble"
+            rows.append((name, "1", 1 - card.busy_fraction, shares[card.index]))
     slowest_s = max(stage.optimizer_s for stage in measured.stages)
     rows.append(("optimizer step", "s", predicted.optimizer_s, slowest_s))
-    for stage, real in zip(plan.stages, measured.stages, strict=True):
-        own, name = stage.predicted, f"stage {stage.index}"
-        rows.append((f"{name}: F", "s", own.forward_s, real.forward_s))
-        rows.append((f"{name}: B", "s", own.backward_s, real.backward_s))
-        if real.input_grad_s:
-            rows.append((f"{name}: I", "s", own.input_grad_s, real.input_grad_s))
-            rows.append((f"{name}: W", "s", own.weight_grad_s, real.weight_grad_s))
+    stages = zip(plan.stages, measured.stages, kinds_of_stages(plan), strict=True)
+    for stage, found, kinds in stages:
+        own, real = (action_times_s(one, kinds) for one in (stage.predicted, found))
+        rows += [(f"stage {stage.index}: {k}", "s", own[k], real[k]) for k in kinds]
     for card, peak in zip(plan.cards, peaks_bytes(plan, measured), strict=True):
         rows.append((f"{card.title}: memory", "bytes", float(card.own_bytes), peak))
     frame = pd.DataFrame(rows, columns=["quantity", "unit", "predicted", "measured"])

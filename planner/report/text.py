@@ -3,19 +3,19 @@
 This module imports no drawing library.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 
-from planner.plan import CardPlan, Plan, StagePlan
-from planner.report.findings import (
+from planner.plan import CardPlan, Plan
+from planner.report.findings import memory_finding, peaks_bytes, stage_times_finding
+from planner.report.loads import (
+    all_kinds,
     bottleneck,
-    measured_times_s,
-    memory_finding,
-    peaks_bytes,
-    stage_time_s,
-    stage_times_finding,
+    card_times_s,
+    measured_parts,
+    predicted_parts,
+    stage_times_s,
 )
-from planner.report.spans import Spans
+from planner.report.spans import Spans, stages_of_devices
 from planner.run_record import Measured
 from planner.units import format_bytes, format_seconds
 
@@ -30,34 +30,42 @@ def balance_text(plan: Plan, measured: Measured | None = None) -> str:
         measured: What a run measured, if there is one.
 
     Returns:
-        Lines without a newline at the end; the bottleneck is marked with `<`.
+        Lines without a newline at the end; every stage of the bottleneck is marked
+        with `<`. Memory, predicted and measured, is without the reserve.
     """
-    times_s = [stage_time_s(stage) for stage in plan.stages]
-    real_s = measured_times_s(measured) if measured else ()
-    marked = bottleneck(real_s or times_s) if plan.num_stages > 1 else None
-    rows = [["stage", "device", "layers", "F", "B", "F + B", ""]]
+    parts = predicted_parts(plan)
+    real = measured_parts(plan, measured) if measured else ()
+    times_s, real_s = stage_times_s(parts), stage_times_s(real)
+    slow = bottleneck(card_times_s(plan, real or parts))
+    marked = () if slow is None else plan.cards[slow].stages
+    kinds = all_kinds(parts)
+    whole = "in all" if {"B", "W"} <= set(kinds) else " + ".join(kinds)
+    rows = [["stage", "device", "layers", *kinds, whole, ""]]
     rows[0] += ["measured"] if measured else []
-    rows[0] += ["memory", "measured"] if measured else ["memory"]
-    rows[0] += ["capacity"]
+    rows[0] += ["memory", *(["measured"] if measured else []), "reserve", "capacity"]
     peaks = peaks_bytes(plan, measured) if measured else ()
     cards = plan.card_of_stage
-    for stage, time_s in zip(plan.stages, times_s, strict=True):
+    for stage, one, time_s in zip(plan.stages, parts, times_s, strict=True):
         bar = _bar(time_s, max(times_s))
-        mark = " < bottleneck" if stage.index == marked else ""
-        row = [*_begin(stage), format_seconds(time_s), bar + mark]
+        mark = " < bottleneck" if stage.index in marked else ""
+        row = [str(stage.index), stage.device, str(len(stage.layers))]
+        row += [format_seconds(one[kind]) if kind in one else "-" for kind in kinds]
+        row += [format_seconds(time_s), bar + mark]
         if measured:
             row.append(format_seconds(real_s[stage.index]))
         row += _memory_cells(cards[stage.index], stage.index, peaks)
         rows.append(row)
     findings = [stage_times_finding(plan, measured), memory_finding(plan, measured)]
-    return "\n".join([*_aligned(rows), "", *findings])
+    lines = _aligned(rows, left={1, rows[0].index("")})
+    return "\n".join([*lines, "", *findings])
 
 
 def timeline_text(spans: Spans, *, num_columns: int = 96, until_s: float = 0.0) -> str:
     """One step to scale, one line a device.
 
     Each action begins with its name and fills its time with dashes, a bubble is
-    dots: `F0--F1--....B0------`. An action too short for its name shows only its
+    dots: `F0--F1--....B0------`. On a device with several stages the name begins
+    with the stage: `0F0-3F0-`. An action too short for its name shows only its
     kind, and one shorter than half a letter may vanish.
 
     Args:
@@ -71,17 +79,16 @@ def timeline_text(spans: Spans, *, num_columns: int = 96, until_s: float = 0.0) 
     end_s = max([until_s, *(span.end_s for span in spans)])
     letters_per_s = num_columns / end_s if end_s else 0.0
     cells = {span.device: ["."] * num_columns for span in spans}
-    stages = defaultdict(set)
+    stages = stages_of_devices(spans)
     for span in sorted(spans, key=lambda span: span.start_s):
         first, after = (round(t * letters_per_s) for t in (span.start_s, span.end_s))
-        width = after - first
-        name = f"{span.action.kind}{span.action.microbatch}"
-        fill = name if width >= len(name) else span.action.kind
+        width, action = after - first, span.action
+        short = f"{action.kind}{action.microbatch}"
+        name = str(action) if len(stages[span.device]) > 1 else short
+        fill = name if width >= len(name) else action.kind
         cells[span.device][first:after] = fill[:width].ljust(width, "-")
-        stages[span.device].add(span.action.stage)
     labels = {
-        device: "stage " + ",".join(map(str, sorted(held)))
-        for device, held in stages.items()
+        device: "stage " + ",".join(map(str, held)) for device, held in stages.items()
     }
     widest = max(map(len, labels.values()))
     return "\n".join(
@@ -90,36 +97,27 @@ def timeline_text(spans: Spans, *, num_columns: int = 96, until_s: float = 0.0) 
     )
 
 
-def _begin(stage: StagePlan) -> list[str]:
-    return [
-        str(stage.index),
-        stage.device,
-        str(len(stage.layers)),
-        format_seconds(stage.predicted.forward_s),
-        format_seconds(stage.predicted.backward_s),
-    ]
-
-
 def _bar(time_s: float, longest_s: float) -> str:
     return "#" * round(_BAR_LETTERS * time_s / longest_s) if longest_s else ""
 
 
 def _memory_cells(card: CardPlan, stage: int, peaks: Sequence[int]) -> list[str]:
-    """Memory, measured memory and capacity of a card, with the first of its stages."""
+    """Memory of a card, with the first of its stages: its own, measured, reserve."""
     if stage != card.stages[0]:
-        return [f"with stage {card.stages[0]}", *([""] if peaks else []), ""]
-    need = format_bytes(card.memory_bytes.total)
+        return [f"with stage {card.stages[0]}", *([""] if peaks else []), "", ""]
+    capacity = format_bytes(card.capacity_bytes) if card.capacity_bytes else "-"
+    short = "" if card.fits else f", {format_bytes(card.excess_bytes)} short"
     return [
-        need if card.fits else f"{need} too much",
+        format_bytes(card.own_bytes),
         *([format_bytes(peaks[card.index])] if peaks else []),
-        format_bytes(card.capacity_bytes) if card.capacity_bytes else "-",
+        format_bytes(card.memory_bytes.overhead),
+        capacity + short,
     ]
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width; all but the bars and the device end at the right."""
+def _aligned(rows: Sequence[Sequence[str]], *, left: set[int]) -> list[str]:
+    """Columns of equal width; all but those in `left` end at the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = {1, 6}
     return [
         "  ".join(
             cell.ljust(width) if i in left else cell.rjust(width)

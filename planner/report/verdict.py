@@ -4,12 +4,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from planner.plan import Plan
-from planner.report.findings import (
+from planner.report.findings import memory_finding, stage_times_finding
+from planner.report.loads import (
     bottleneck,
-    measured_times_s,
-    memory_finding,
-    stage_time_s,
-    stage_times_finding,
+    card_times_s,
+    measured_parts,
+    predicted_parts,
 )
 from planner.report.source import ReportSource
 from planner.report.spans import Spans, bubble_fraction
@@ -171,8 +171,7 @@ def _tokens(source: ReportSource) -> Fact:
 def _bubble(plan: Plan, measured_step: Spans) -> Fact:
     measured = ""
     if measured_step:
-        num_devices = len(plan.schedule.actions)
-        measured = format_percent(bubble_fraction(measured_step, num_devices))
+        measured = format_percent(bubble_fraction(measured_step, plan.num_devices))
     return _number(
         "Bubble",
         format_percent(plan.predicted.bubble_fraction),
@@ -183,11 +182,12 @@ def _bubble(plan: Plan, measured_step: Spans) -> Fact:
 
 def _bottleneck(source: ReportSource) -> Fact:
     plan, measured = source.plan, source.measured
-    predicted = [stage_time_s(stage) for stage in plan.stages]
-    longest = bottleneck(measured_times_s(measured) if measured else predicted)
+    parts = measured_parts(plan, measured) if measured else predicted_parts(plan)
+    slow = bottleneck(card_times_s(plan, parts))
+    card = None if slow is None else plan.cards[slow]
     return Fact(
         title="Bottleneck",
-        value=f"stage {longest}, {plan.stages[longest].device}",
+        value=f"{card.title}, {card.device}" if card else "none",
         detail=stage_times_finding(plan, measured),
     )
 

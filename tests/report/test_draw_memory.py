@@ -1,6 +1,6 @@
 import pytest
 from matplotlib.figure import Figure
-from report_samples import make_measured, make_plan
+from report_samples import make_measured, make_plan, make_v_plan
 
 from planner.report.memory import draw_memory
 
@@ -79,3 +79,16 @@ def test_items_of_no_size_are_not_in_the_legend():
 def test_an_empty_stage_can_be_drawn():
     plan = make_plan(scales=(0.0, 0.0), reserve_gib=0)
     assert drawn(plan).get_xlim()[1] > 0
+
+
+def test_the_stages_of_a_card_are_one_bar_with_one_capacity_and_one_peak():
+    plan = make_v_plan()
+    axes = drawn(plan, make_measured(plan, with_devices=True))
+    assert [sum(w for _, w in stack(axes, card)) for card in (0, 1)] == pytest.approx(
+        [17.4, 12.0]
+    )
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["stages 0, 3\nrtx3090:0", "stages 1, 2\nrtx3090:1"]
+    assert len(axes.collections) == 2
+    (marks,) = axes.get_lines()
+    assert list(marks.get_xdata()) == pytest.approx([0.97 * 16.4, 0.97 * 11], rel=1e-6)

@@ -1,11 +1,13 @@
 import time
+from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
-from report_samples import make_measured, make_plan
+from report_samples import make_measured, make_plan, make_v_plan
 
-from planner.report.spans import measured_spans, predicted_spans
+from planner.report.spans import device_bubbles, measured_spans, predicted_spans
 from planner.report.timeline import draw_timeline
+from planner.units import format_percent
 
 
 def drawn(plan, measured=None, width=9.0):
@@ -83,3 +85,45 @@ def test_a_large_schedule_is_a_handful_of_artists():
 
 def test_a_step_that_takes_no_time_can_be_drawn():
     assert drawn(make_plan(((0.0, 0.0),))).get_xlim()[1] > 0
+
+
+def names(axes):
+    return sorted(t.get_text() for t in axes.texts if t.get_text()[1:2] in [*"FBIW"])
+
+
+def test_a_card_with_several_stages_is_one_row_of_whole_names():
+    plan = make_v_plan()
+    axes = drawn(plan, make_measured(plan, with_devices=True))
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    assert rows == ["stages 0, 3", "stages 1, 2"] * 2
+    assert names(drawn(plan)) == sorted(
+        name for row in plan.schedule.actions for name in row
+    )
+    assert not numbers(axes)
+    legend = [text.get_text()[0] for text in axes.get_legend().get_texts()]
+    assert legend == ["F", "I", "W", "b"]
+
+
+def test_a_name_stands_upright_where_it_does_not_fit_along_its_bar():
+    turned = [t for t in drawn(make_v_plan(16)).texts if t.get_rotation() == 90]
+    assert turned
+    assert all(len(text.get_text()) in (3, 4) for text in turned)
+
+
+def test_each_row_ends_with_its_own_bubble():
+    plan = make_v_plan()
+    spans = predicted_spans(plan)
+    shares = [format_percent(share) for share in device_bubbles(spans, 2)]
+    found = [t.get_text() for t in drawn(plan).texts if t.get_text().endswith("%")]
+    assert found == shares
+
+
+def test_an_action_of_no_time_does_not_blur_the_edges_of_the_others():
+    plan = make_v_plan()
+    first = plan.stages[0]
+    whole = replace(
+        first.predicted, input_grad_s=0.0, weight_grad_s=first.predicted.backward_s
+    )
+    plan = replace(plan, stages=(replace(first, predicted=whole), *plan.stages[1:]))
+    (drawn_i,) = [c for c in drawn(plan).collections if c.get_label().startswith("I ")]
+    assert sorted({round(width, 2) for width in drawn_i.get_linewidths()}) == [0, 0.5]

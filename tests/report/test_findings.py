@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from report_samples import make_measured, make_metrics, make_plan
+from report_samples import make_measured, make_metrics, make_plan, make_v_plan
 
 from planner.report import findings
 from planner.report.spans import measured_spans, predicted_spans
@@ -19,7 +19,17 @@ def test_the_bottleneck_is_named_with_its_distance_to_the_mean():
 def test_equal_stages_have_no_bottleneck():
     plan = make_plan(((0.1, 0.2), (0.1, 0.2)))
     assert findings.stage_times_finding(plan, None) == (
-        "All stages are equally long: 300 ms a microbatch predicted"
+        "All stages take equally long: 300 ms a microbatch predicted"
+    )
+    measured = make_measured(plan, slower=1.1)
+    assert findings.stage_times_finding(plan, measured) == (
+        "All stages take equally long: 300 ms a microbatch predicted, 330 ms measured"
+    )
+    slow = replace(measured.stages[1], forward_s=0.14)
+    measured = replace(measured, stages=(measured.stages[0], slow))
+    assert findings.stage_times_finding(plan, measured) == (
+        "Stage 1 is the measured bottleneck, where none was predicted: "
+        "360 ms a microbatch, 4 % above the mean"
     )
 
 
@@ -108,3 +118,41 @@ def test_what_is_not_finite_is_the_finding(value):
 def test_nothing_measured_has_no_error():
     assert findings.relative_error(1.0, 0.0) is None
     assert findings.relative_error(0.9, 1.0) == pytest.approx(-0.1)
+
+
+def test_the_bottleneck_is_the_card_whose_stages_together_take_longest():
+    plan = make_v_plan()  # stage 1 alone would be the longest
+    assert findings.stage_times_finding(plan, None) == (
+        "Stages 0, 3 are the bottleneck: 660 ms a microbatch predicted, "
+        "5 % above the mean"
+    )
+    measured = make_measured(plan, slower=2.0)
+    slow = replace(measured.stages[2], forward_s=1.0)
+    stages = (*measured.stages[:2], slow, measured.stages[3])
+    assert findings.stage_times_finding(plan, replace(measured, stages=stages)) == (
+        "Stages 1, 2 are the measured bottleneck, not stages 0, 3 as predicted: "
+        "2.06 s a microbatch, 22 % above the mean"
+    )
+
+
+def test_memory_is_found_card_by_card():
+    plan = make_v_plan()
+    assert findings.memory_finding(plan, make_measured(plan, with_devices=True)) == (
+        "Every card fits; stages 0, 3 are the fullest with 17.4 GiB of 23.7 GiB "
+        "predicted; largest error +3.1 %"
+    )
+    assert findings.memory_finding(make_v_plan(capacity_gib=15.4), None) == (
+        "Stages 0, 3 do not fit: they need 17.4 GiB of 15.4 GiB, 2.00 GiB too much"
+    )
+    assert findings.memory_finding(make_v_plan(capacity_gib=0), None) == (
+        "Stages 0, 3 need most: 17.4 GiB predicted"
+    )
+
+
+def test_a_record_without_devices_tells_the_peak_of_a_card_by_its_first_stage():
+    plan = make_v_plan()
+    old, new = (make_measured(plan, with_devices=known) for known in (False, True))
+    assert not old.devices
+    assert findings.peaks_bytes(plan, old) == findings.peaks_bytes(plan, new)
+    changed = replace(new, devices=(replace(new.devices[0], peak_bytes=5),) * 2)
+    assert findings.peaks_bytes(plan, changed) == (5, 5)

@@ -1,14 +1,23 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
-from report_samples import make_measured, make_metrics, make_plan, write_run
+from report_samples import (
+    make_measured,
+    make_metrics,
+    make_plan,
+    make_v_plan,
+    write_run,
+)
 
 from planner import artifact
 from planner.artifact import save
 from planner.errors import ArtifactError
 from planner.report import write_report
+from planner.report.page import report_files
+from planner.report.source import read_source
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -211,3 +220,35 @@ def test_nothing_is_written_for_a_source_that_is_wrong(tmp_path):
     with pytest.raises(ArtifactError, match="not a valid plan"):
         write_report(tmp_path / "plan.json", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_with_several_stages_a_card_has_a_whole_report(tmp_path):
+    plan = make_v_plan()
+    run_dir = write_run(
+        tmp_path / "run",
+        plan,
+        measured=make_measured(plan, with_devices=True),
+        metrics=make_metrics(2),
+    )
+    html = write_report(run_dir, tmp_path / "out").read_text(encoding="utf-8")
+    assert 'class="missing"' not in html
+    assert "<td>stages 0, 3: memory</td>" in html
+    assert html.count("Stage 3, rtx3090:0: 3 layers") == 1
+    outline(html)
+
+
+def test_the_sample_of_the_repository_is_what_it_would_be_if_made_now(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    sample = Path("reports") / "smollm2-135m-2-cpu"
+    files = report_files(read_source(sample))
+    assert {path.name for path in sample.iterdir()} == {
+        *files,
+        *("run.json", "metrics.jsonl"),
+    }
+    found, made = ((sample / "report.html").read_text(), files["report.html"].decode())
+    # How a drawing is written down depends on the version of the library.
+    assert without_drawings(found) == without_drawings(made)
+
+
+def without_drawings(html):
+    return re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)

@@ -1,7 +1,14 @@
 import json
+from dataclasses import replace
 
 import pytest
-from report_samples import make_measured, make_metrics, make_plan, write_run
+from report_samples import (
+    make_measured,
+    make_metrics,
+    make_plan,
+    make_v_plan,
+    write_run,
+)
 
 from planner.artifact import save
 from planner.errors import ArtifactError
@@ -84,3 +91,27 @@ def test_a_record_of_other_stages_than_its_plan_is_refused(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(ArtifactError, match="measured 1 stages but its plan has 2"):
         read_source(tmp_path)
+
+
+def test_a_record_of_other_cards_than_its_plan_is_refused(tmp_path):
+    plan = make_v_plan()
+    measured = make_measured(plan, with_devices=True)
+    write_run(tmp_path, plan, measured=replace(measured, devices=measured.devices[:1]))
+    with pytest.raises(ArtifactError, match="measured 1 cards but its plan has 2"):
+        read_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ((("0F0", "forward"), ("1F0",)), "'forward' is not an action.*planner solve"),
+        ((("0F0", "0B0"),), "1 row of actions.* 2 stages are on cards 0, 1;"),
+        ((("0F0", "1F0"), ()), "2 rows of actions.* 2 stages are on cards 0;"),
+    ],
+)
+def test_a_plan_that_does_not_place_its_stages_is_refused(tmp_path, actions, message):
+    plan = make_plan()
+    schedule = replace(plan.schedule, actions=actions)
+    save(replace(plan, schedule=schedule), tmp_path / "plan.json")
+    with pytest.raises(ArtifactError, match=message):
+        read_source(tmp_path / "plan.json")

@@ -1,14 +1,18 @@
 from dataclasses import replace
 
 import pytest
-from report_samples import make_measured, make_plan
+from report_samples import make_measured, make_plan, make_v_plan
 
 from planner.report.spans import (
     bubble_fraction,
+    device_bubbles,
     makespan_s,
     measured_spans,
     predicted_spans,
+    stages_of_devices,
 )
+from planner.schedule.actions import parse_actions
+from planner.simulate import StageTimes, simulate
 
 
 def with_actions(plan, actions):
@@ -67,3 +71,37 @@ def test_a_stage_without_spans_leaves_no_measured_timeline():
     silent = replace(measured.stages[1], spans=())
     stages = (measured.stages[0], silent)
     assert measured_spans(plan, replace(measured, stages=stages)) == ()
+
+
+def test_i_and_w_take_the_times_that_the_plan_says():
+    plan = make_v_plan()
+    own = {str(s.action): s.end_s - s.start_s for s in predicted_spans(plan)}
+    assert set(own) == {name for row in plan.schedule.actions for name in row}
+    assert own["1I0"] == pytest.approx(0.156)
+    assert own["1W0"] == pytest.approx(0.104)
+
+
+def test_the_bubble_of_a_card_is_the_simulator_s():
+    plan = make_v_plan()
+    actions = parse_actions(plan.schedule.actions)
+    times = [
+        StageTimes(
+            forward_s=s.predicted.forward_s,
+            backward_s=s.predicted.backward_s,
+            input_grad_s=s.predicted.input_grad_s,
+            weight_grad_s=s.predicted.weight_grad_s,
+            send_forward_s=s.predicted.send_forward_s,
+            send_backward_s=s.predicted.send_backward_s,
+        )
+        for s in plan.stages
+    ]
+    spans = predicted_spans(plan)
+    bubbles = device_bubbles(spans, 2)
+    assert bubbles == pytest.approx(simulate(actions, times).device_bubbles)
+    assert sum(bubbles) / 2 == pytest.approx(bubble_fraction(spans, 2))
+
+
+def test_measured_spans_of_all_stages_of_a_card_are_in_one_row():
+    plan = make_v_plan()
+    spans = measured_spans(plan, make_measured(plan, with_devices=True))
+    assert stages_of_devices(spans) == {0: (0, 3), 1: (1, 2)}

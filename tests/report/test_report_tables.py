@@ -1,7 +1,9 @@
-import pytest
-from report_samples import make_measured, make_plan
+from dataclasses import replace
 
-from planner.report.spans import makespan_s, measured_spans
+import pytest
+from report_samples import make_measured, make_plan, make_v_plan
+
+from planner.report.spans import device_bubbles, makespan_s, measured_spans
 from planner.report.tables import baseline_rows, compared_numbers, compared_rows
 from planner.run_record import Measured, MeasuredStage
 from planner.units import GIB
@@ -63,3 +65,34 @@ def test_baselines_are_sorted_with_this_plan_among_them():
     assert rows[1].cells[1] == "3, 3"
     assert rows[1].cells[3] == f"{100 * (other_s / step_s - 1):+.1f} %"
     assert [row.cells[4] for row in rows] == ["yes", "yes", "no"]
+
+
+def test_memory_and_bubble_are_compared_by_card_and_i_and_w_by_stage():
+    plan = make_v_plan()
+    measured = make_measured(plan, with_devices=True)
+    spans = measured_spans(plan, measured)
+    frame = compared_numbers(plan, measured, spans).set_index("quantity")
+    assert [name for name in frame.index if "memory" in name] == [
+        "stages 0, 3: memory",
+        "stages 1, 2: memory",
+    ]
+    assert frame.loc["stages 0, 3: memory", "error"] == pytest.approx(1 / 0.97 - 1)
+    assert frame.loc["stages 1, 2: bubble", "predicted"] == pytest.approx(0.2)
+    shares = device_bubbles(spans, 2)
+    assert frame.loc["stages 1, 2: bubble", "measured"] == shares[1]
+    assert frame.loc["stage 1: I", "predicted"] == pytest.approx(0.156)
+    assert frame.loc["stage 1: W", "error"] == pytest.approx(1 / 1.05 - 1)
+    assert "stage 1: B" not in frame.index
+
+
+def test_times_are_compared_action_by_action_also_where_few_are_split():
+    plan = make_plan(num_microbatches=2)
+    rows = ("0F0 0F1 0B0 0B1", "1F0 1I0 1W0 1F1 1B1")
+    actions = tuple(tuple(row.split()) for row in rows)
+    plan = replace(plan, schedule=replace(plan.schedule, actions=actions))
+    times = MeasuredStage(backward_s=0.3, input_grad_s=0.2, weight_grad_s=0.15)
+    measured = Measured(step_s=2.0, tokens_per_s=512.0, stages=(times, times))
+    frame = compared_numbers(plan, measured, ()).set_index("quantity")
+    assert frame.loc["stage 1: B", "measured"] == 0.3
+    assert frame.loc["stage 1: I", "measured"] == 0.2
+    assert "stage 0: W" not in frame.index

@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from report_samples import make_measured, make_plan
+from report_samples import make_measured, make_plan, make_v_plan
 
 from planner.report.spans import predicted_spans
 from planner.report.text import balance_text, timeline_text
@@ -50,15 +50,17 @@ def test_short_actions_show_their_kind():
     )
 
 
-def test_a_device_with_two_stages_names_both():
+def test_a_device_with_two_stages_names_both_there_and_in_each_action():
     step = spans(["0F0 1", "1F0 1"])
-    assert timeline_text(step, num_columns=4) == "stage 0,1  F0F0"
+    assert timeline_text(step, num_columns=8) == "stage 0,1  0F0-1F0-"
+    assert timeline_text(step, num_columns=4) == "stage 0,1  F-F-"
 
 
 def test_the_balance_is_one_aligned_table():
     lines = balance_text(make_plan(((0.1, 0.2), (0.13, 0.27)))).splitlines()
     assert lines[0].split() == [
-        *("stage", "device", "layers", "F", "B", "F", "+", "B", "memory", "capacity")
+        *("stage", "device", "layers", "F", "B", "F", "+", "B"),
+        *("memory", "reserve", "capacity"),
     ]
     assert lines[1].split()[:9] == [
         *("0", "rtx3090:0", "3", "100", "ms", "200", "ms", "300", "ms")
@@ -78,7 +80,7 @@ def test_the_balance_of_a_run_has_what_was_measured():
 
 
 def test_a_stage_that_does_not_fit_says_so():
-    assert "19.1 GiB too much" in balance_text(make_plan(capacity_gib=18.5))
+    assert "18.5 GiB, 614 MiB short" in balance_text(make_plan(capacity_gib=18.5))
 
 
 def test_text_needs_no_drawing_library():
@@ -94,3 +96,13 @@ def test_a_large_timeline_has_one_line_a_device():
     lines = timeline_text(predicted_spans(plan)).splitlines()
     assert len(lines) == 16
     assert len({len(line) for line in lines}) == 1
+
+
+def test_the_balance_of_a_card_with_two_stages_has_its_memory_once():
+    plan = make_v_plan()
+    lines = balance_text(plan, make_measured(plan, with_devices=True)).splitlines()
+    assert " F I W F + I + W " in " ".join(lines[0].split())
+    assert lines[1].endswith("16.4 GiB  15.9 GiB  1.00 GiB  23.7 GiB")
+    assert lines[4].endswith("with stage 0")
+    assert ["< bottleneck" in line for line in lines[1:5]] == [True, False, False, True]
+    assert lines[2].split()[3:9] == ["140", "ms", "156", "ms", "104", "ms"]

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from report_samples import make_measured, make_plan
+from report_samples import make_measured, make_plan, make_v_plan
 
 from planner.report.source import ReportSource
 from planner.report.verdict import cards, headline, model_name, verdict
@@ -73,3 +73,15 @@ def test_a_plan_that_is_not_proven_is_not_called_optimal():
     solver = replace(plan.solver, status="feasible", gap=0.031)
     proof = facts(replace(plan, solver=solver))["Proof"].value
     assert proof == "feasible, at most 3.1 % from optimal"
+
+
+def test_cards_with_several_stages_are_counted_once():
+    plan = make_v_plan()
+    assert cards(plan) == "2 \N{MULTIPLICATION SIGN} rtx3090"
+    found = facts(plan, make_measured(plan, with_devices=True))
+    assert found["Bottleneck"].value == "stages 0, 3, rtx3090:0"
+    assert found["Fits"].value == "yes, 6.30 GiB to spare"
+
+
+def test_equal_stages_have_no_bottleneck():
+    assert facts(make_plan(((0.1, 0.2), (0.1, 0.2))))["Bottleneck"].value == "none"
