@@ -14,6 +14,7 @@ from planner.catalogue import Card
 from planner.errors import WishError
 from planner.measure.cuda_kernels import CudaKernels
 from planner.measure.fake_tensors import fake_tensors
+from planner.measure.host_memory import keep_freed_memory
 from planner.measure.layer_memory import LayerMemory, measure_kept, measure_memory
 from planner.measure.layer_run import LayerRun
 from planner.measure.meter import AllocatorMeter
@@ -128,9 +129,10 @@ class Bench:
                 stack.enter_context(fake_tensors())
                 stack.enter_context(CudaKernels(_capability(self.card)))
             elif self.device.type == "cpu":
-                # As many as each process of a run has.
+                # As each process of a run.
                 stack.callback(torch.set_num_threads, torch.get_num_threads())
                 torch.set_num_threads(1)
+                keep_freed_memory()
             yield
 
 
