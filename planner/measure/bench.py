@@ -180,7 +180,11 @@ def open_bench(device: str, progress: Progress) -> Bench:
 
 
 def describe_device(
-    bench: Bench, *, optimizer_s: dict[str, float], overhead_s: float
+    bench: Bench,
+    *,
+    optimizer_s: dict[str, float],
+    overhead_s: float,
+    num_processes: int = 1,
 ) -> ProfiledDevice:
     """What a profile says of the device.
 
@@ -188,6 +192,7 @@ def describe_device(
         bench: Where the layers were run.
         optimizer_s: Time of an optimizer step per parameter, by optimizer [s].
         overhead_s: Fixed time of one action outside its layers [s].
+        num_processes: That computed at once.
 
     Returns:
         The device.
@@ -209,6 +214,7 @@ def describe_device(
         memory_bytes=bench.memory_bytes,
         optimizer_s_per_parameter=optimizer_s,
         step_overhead_s=overhead_s,
+        num_processes=num_processes,
     )
 
 
