@@ -10,12 +10,13 @@ from planner.plan import Plan, ProfileRef
 from planner.solve import Wishes, best_plan
 
 
-def profile_here(model: str, seq_len: int) -> ModelProfile:
+def profile_here(model: str, seq_len: int, num_processes: int = 1) -> ModelProfile:
     """Measure a model on this CPU, in fp32, one sequence a microbatch.
 
     Args:
         model: A folder.
         seq_len: Tokens of one sequence.
+        num_processes: That compute at once while its layers are timed.
 
     Returns:
         Its profile.
@@ -30,6 +31,7 @@ def profile_here(model: str, seq_len: int) -> ModelProfile:
         revision=None,
         trust_remote_code=False,
         progress=Lines(say=lambda _: None),
+        num_processes=num_processes,
     )
 
 

@@ -34,7 +34,8 @@ and the highest level is, during
 
 How they add up in a stage of several layers: `stage_levels`.
 
-Known limitations: times are of one layer alone on an otherwise idle device.
+Known limitations: times are of one layer alone in its process; on a CPU as many
+processes compute meanwhile as `ProfiledDevice.num_processes` says.
 """
 
 import hashlib
@@ -167,6 +168,7 @@ class ProfiledDevice:
         optimizer_s_per_parameter: Time of an optimizer step by optimizer [s].
         step_overhead_s: Fixed time of one action outside its layers [s].
         efficiency: What the times of a computed profile rest on.
+        num_processes: That computed at once while layers were timed on a CPU.
     """
 
     name: str = ""
@@ -176,6 +178,7 @@ class ProfiledDevice:
     optimizer_s_per_parameter: dict[str, NonNegativeFloat] = field(default_factory=dict)
     step_overhead_s: NonNegativeFloat = 0.0
     efficiency: Efficiency | None = None
+    num_processes: PositiveInt = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

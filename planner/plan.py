@@ -227,8 +227,9 @@ class PlanPrediction:
     """What one step is expected to take.
 
     Attributes:
-        step_s: Makespan and optimizer [s].
+        step_s: Makespan, exchange of what is tied, and optimizer [s].
         makespan_s: First F to last B [s].
+        tie_s: Summing the gradient of a tied parameter over its devices [s].
         optimizer_s: Optimizer step of the slowest stage [s].
         bubble_fraction: 1 - busy / (devices * makespan).
         tokens_per_s: Tokens of the global batch per step time [1/s].
@@ -236,6 +237,7 @@ class PlanPrediction:
 
     step_s: NonNegativeFloat
     makespan_s: NonNegativeFloat
+    tie_s: NonNegativeFloat = 0.0
     optimizer_s: NonNegativeFloat = 0.0
     bubble_fraction: NonNegativeFloat = 0.0
     tokens_per_s: NonNegativeFloat = 0.0

@@ -108,6 +108,28 @@ def links_note(cluster: Cluster, profile: ModelProfile) -> str:
     )
 
 
+def load_note(cluster: Cluster, profile: ModelProfile) -> str:
+    """What a user should know about times that were measured on a CPU.
+
+    Args:
+        cluster: Of the user.
+        profile: Whose times may be of another number of processes.
+
+    Returns:
+        One line; empty if there is nothing to say.
+    """
+    count, device = len(cluster), profile.device
+    measured = cluster.type == device.type == "cpu" and device.kind == "measured"
+    if not measured or device.num_processes == count:
+        return ""
+    were = "1 process" if device.num_processes == 1 else f"{device.num_processes}"
+    return (
+        f"warning: the profile was taken while {were} computed, and this plan has "
+        f"{count}, which slow each other otherwise; profile again with "
+        f"--num-processes {count}"
+    )
+
+
 def _assumed_link(first: Device, second: Device, *, on_cpu: bool) -> Link:
     if on_cpu:
         return LINKS["gloo"]

@@ -55,7 +55,9 @@ def link_options(command: F) -> F:
         click.option(
             "--num-processes",
             type=click.IntRange(min=1),
-            help="Devices whose links are measured.  [default: all cards; 2 on a CPU]",
+            help="Devices whose links are measured, and processes that compute while "
+            "layers are timed on a CPU.  [default: all cards; on a CPU 2 for links, 1 "
+            "for layers]",
         ),
         click.option(
             "--link-timeout",

@@ -84,6 +84,8 @@ def profile(
 
     MODEL is a hub id, a folder in Hugging Face format, or
     package.module:factory. With --links what joins the cards is measured, too.
+    On a CPU, --num-processes of the plan to come makes the times like those of a run,
+    whose processes slow each other.
     """
     wishes = LinkWishes(
         measure=links, num_processes=num_processes, timeout_s=link_timeout_s
@@ -113,6 +115,8 @@ def profile(
             revision=revision,
             trust_remote_code=trust_remote_code,
             progress=progress,
+            # On cards, it is the links that so many are measured for.
+            num_processes=(num_processes or 1) if on_cpu or not links else 1,
         )
     found = dataclasses.replace(found, cluster=cluster)
     path = output or default_path(model, found.device.name)

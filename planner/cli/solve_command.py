@@ -93,7 +93,7 @@ def solve(
     from planner.plan import ProfileRef
     from planner.plan_text import describe_plan
     from planner.solve import Wishes, best_plan, parse_layers_per_stage  # pulp
-    from planner.stage_links import links_note
+    from planner.stage_links import links_note, load_note
 
     path = profile or newest_profile()
     costs = load_profile(path)
@@ -101,6 +101,8 @@ def solve(
         gpus, costs, memory=memory, reserve=reserve, link=link, speed=speed
     )
     if note := links_note(cluster, costs):
+        say_aside(note)
+    if note := load_note(cluster, costs):
         say_aside(note)
     wishes = Wishes(
         global_batch_size=global_batch_size,

@@ -14,6 +14,7 @@ from planner.catalogue import Card
 from planner.errors import WishError
 from planner.measure.cuda_kernels import CudaKernels
 from planner.measure.fake_tensors import fake_tensors
+from planner.measure.host_memory import keep_freed_memory
 from planner.measure.layer_memory import LayerMemory, measure_kept, measure_memory
 from planner.measure.layer_run import LayerRun
 from planner.measure.meter import AllocatorMeter
@@ -128,9 +129,10 @@ class Bench:
                 stack.enter_context(fake_tensors())
                 stack.enter_context(CudaKernels(_capability(self.card)))
             elif self.device.type == "cpu":
-                # As many as each process of a run has.
+                # As each process of a run.
                 stack.callback(torch.set_num_threads, torch.get_num_threads())
                 torch.set_num_threads(1)
+                keep_freed_memory()
             yield
 
 
@@ -178,7 +180,11 @@ def open_bench(device: str, progress: Progress) -> Bench:
 
 
 def describe_device(
-    bench: Bench, *, optimizer_s: dict[str, float], overhead_s: float
+    bench: Bench,
+    *,
+    optimizer_s: dict[str, float],
+    overhead_s: float,
+    num_processes: int = 1,
 ) -> ProfiledDevice:
     """What a profile says of the device.
 
@@ -186,6 +192,7 @@ def describe_device(
         bench: Where the layers were run.
         optimizer_s: Time of an optimizer step per parameter, by optimizer [s].
         overhead_s: Fixed time of one action outside its layers [s].
+        num_processes: That computed at once.
 
     Returns:
         The device.
@@ -207,6 +214,7 @@ def describe_device(
         memory_bytes=bench.memory_bytes,
         optimizer_s_per_parameter=optimizer_s,
         step_overhead_s=overhead_s,
+        num_processes=num_processes,
     )
 
 

@@ -15,9 +15,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from planner.measure.layer_run import LayerRun
 from planner.measure.live_bytes import LiveBytes
 from planner.measure.meter import Meter
-from planner.measure.out_of_memory import is_out_of_memory
 from planner.measure.split_backward import (
     input_backward,
+    split_if_possible,
     splittable,
     weight_backward,
 )
@@ -86,7 +86,7 @@ def measure_memory(
         whole = _forward_and_backward(run, live)
         split: _Split | None = _unsplit(whole)
         if run.leaf is not None:
-            split = _split_if_possible(run, live)
+            split = split_if_possible(lambda: _split_backward(run, live))
     run.drop_gradients()
     split = split or _Split(0, 0, 0, 0, 0, 0)
     return LayerMemory(
@@ -192,16 +192,6 @@ def _forward_and_backward(run: LayerRun, live: Meter) -> _Whole:
         forward_peak_bytes=forward_peak,
         backward_peak_bytes=backward_peak,
     )
-
-
-def _split_if_possible(run: LayerRun, live: Meter) -> _Split | None:
-    """None where PyTorch cannot part the backward of a layer (Gemma 3n's)."""
-    try:
-        return _split_backward(run, live)
-    except (RuntimeError, KeyError) as error:
-        if is_out_of_memory(error):
-            raise
-        return None
 
 
 def _split_backward(run: LayerRun, live: Meter) -> _Split:

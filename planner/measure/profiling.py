@@ -11,6 +11,8 @@ from planner.cards import check_dtype
 from planner.chain.source import ModelSource, open_source
 from planner.errors import WishError
 from planner.measure.bench import describe_device, open_bench
+from planner.measure.load import Load
+from planner.measure.load_process import LoadedModel
 from planner.measure.progress import Progress
 from planner.measure.survey import Survey
 from planner.model_profile import ModelInfo, ModelProfile
@@ -28,6 +30,7 @@ def profile_model(
     revision: str | None,
     trust_remote_code: bool,
     progress: Progress,
+    num_processes: int = 1,
 ) -> ModelProfile:
     """Find out what every layer of a model costs.
 
@@ -43,6 +46,7 @@ def profile_model(
         revision: Commit or branch of the hub.
         trust_remote_code: Whether the model's own code may run.
         progress: Is told what is being done.
+        num_processes: That compute at once while layers are timed on the CPU.
 
     Returns:
         The profile.
@@ -51,9 +55,15 @@ def profile_model(
         ModelError: The model cannot be found or cut, or one of its layers does not
             fit on the device.
         WishError: The device is unknown or lacks the dtype, or the model cannot
-            take `seq_len`.
+            take `seq_len`; or several processes are to share another device.
     """
     bench = open_bench(device, progress)
+    if num_processes > 1 and device != "cpu":
+        msg = (
+            f"--num-processes {num_processes}: only the processes of a CPU slow each "
+            "other; leave it out, or measure with --device cpu"
+        )
+        raise WishError(msg)
     check_dtype(bench.card, dtype)
     source = open_source(
         model_id, revision=revision, trust_remote_code=trust_remote_code
@@ -62,15 +72,25 @@ def profile_model(
     if source.rows is not None:
         seq_len = 1  # a row of a user's module counts as one
     progress.say(f"reading {model_id}")
-    survey = Survey(
-        source,
-        bench,
+    model = LoadedModel(
+        id=model_id,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
         dtype=dtype,
         attention=attention,
         seq_len=seq_len,
-        progress=progress,
     )
-    found = survey.at(microbatch_sizes)
+    with Load(num_processes, model) as load:
+        survey = Survey(
+            source,
+            bench,
+            load,
+            dtype=dtype,
+            attention=attention,
+            seq_len=seq_len,
+            progress=progress,
+        )
+        found = survey.at(microbatch_sizes)
     size = next(x for x in (*microbatch_sizes, *found) if x in found)
     default = found.pop(size)
     chain = default.chain
@@ -84,7 +104,10 @@ def profile_model(
             num_parameters=chain.num_parameters,
         ),
         device=describe_device(
-            bench, optimizer_s=default.optimizer_s, overhead_s=default.overhead_s
+            bench,
+            optimizer_s=default.optimizer_s,
+            overhead_s=default.overhead_s,
+            num_processes=num_processes,
         ),
         dtype=dtype,
         attention=chain.attention,

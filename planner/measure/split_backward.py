@@ -1,6 +1,7 @@
 """The two halves of a layer's backward, by the functions that a stage calls."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed.pipelining._backward import (
@@ -9,10 +10,13 @@ from torch.distributed.pipelining._backward import (
 )
 
 from planner.measure.layer_run import LayerRun
+from planner.measure.out_of_memory import is_out_of_memory
 
 # What I leaves to W: groups of parameters, and the gradients where they meet the
 # way from output to input.
 Groups = list[dict[str, Any]]
+
+_Found = TypeVar("_Found")
 
 
 def splittable(output: torch.Tensor) -> torch.Tensor:
@@ -51,3 +55,20 @@ def weight_backward(run: LayerRun, groups: Groups) -> None:
         groups: From `input_backward`.
     """
     stage_backward_weight(iter(run.parameters), groups)
+
+
+def split_if_possible(work: Callable[[], _Found]) -> _Found | None:
+    """Do something with I and W, unless PyTorch cannot part a layer's backward.
+
+    Args:
+        work: Runs I and W of a layer.
+
+    Returns:
+        What `work` returns; None where the parts cannot be had (Gemma 3n's).
+    """
+    try:
+        return work()
+    except (RuntimeError, KeyError) as error:
+        if is_out_of_memory(error):
+            raise
+        return None

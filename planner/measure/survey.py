@@ -7,6 +7,8 @@ from typing import Literal
 from planner.chain.layers import Chain, find_chain
 from planner.chain.source import ModelSource, quiet_transformers
 from planner.measure.bench import Bench
+from planner.measure.layer_building import LayerBuilder
+from planner.measure.load import Load
 from planner.measure.out_of_memory import visit_sizes
 from planner.measure.progress import Progress, Steps
 from planner.measure.sampling import WIDE
@@ -38,6 +40,7 @@ class Survey:
     Args:
         source: The model.
         bench: Where its layers are run.
+        load: What other processes do while a layer is timed.
         dtype: Of weights and activations.
         attention: Attention implementation of transformers, or `auto`.
         seq_len: Tokens of a sequence.
@@ -48,13 +51,15 @@ class Survey:
         self,
         source: ModelSource,
         bench: Bench,
+        load: Load,
         *,
         dtype: Literal["float32", "bfloat16"],
         attention: str,
         seq_len: int,
         progress: Progress,
     ):
-        self._source, self._bench, self._dtype = source, bench, dtype
+        self._source, self._bench, self._load = source, bench, load
+        self._dtype = dtype
         self._attention, self._seq_len = attention, seq_len
         self._steps = Steps(progress, 0)
         self._progress = progress
@@ -104,11 +109,15 @@ class Survey:
         if not known:  # smaller than all that were asked for
             self._steps.expect(_num_distinct(chain))
         visit = Visit(
-            self._source,
-            chain,
+            LayerBuilder(
+                source=self._source,
+                chain=chain,
+                dtype=self._dtype,
+                shape=(size, self._seq_len),
+                device=self._bench.device,
+            ),
             self._bench,
-            self._dtype,
-            (size, self._seq_len),
+            self._load,
             self._steps,
             self._optimizer_s,
         )

@@ -6,11 +6,11 @@ drained before and after a round, not inside, as calls in a stage follow one
 another. Medians are reported, because a machine with other work makes some
 calls slow and none fast.
 
-Known limitations: the layer is alone on the device, without transfers.
+Known limitations: the layer is alone in its process, without transfers.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from planner.measure.layer_run import LayerRun
 from planner.measure.sampling import Round, sample, spread
 from planner.measure.split_backward import (
     input_backward,
+    split_if_possible,
     splittable,
     weight_backward,
 )
@@ -72,29 +73,42 @@ def time_layer(
         again: The layer with recompute, to time what that adds.
 
     Returns:
-        Its times: medians. Without an input that takes a gradient, W is all of B.
+        Its times: medians. Without an input that takes a gradient, W is all of B;
+        I and W are 0 where PyTorch cannot part them.
     """
     watch = Stopwatch(device)
-    found = sample(partial(_round, run, again, watch), judged="FB")
+    found = sample(partial(play_layer, run, again, watch), judged="FB")
     run.drop_gradients()
     backward_s = statistics.median(found["B"])
+    unsplit_s = backward_s if run.leaf is None else 0.0
+    is_split = "W" in found
     return LayerTimes(
         forward_s=statistics.median(found["F"]),
         backward_s=backward_s,
-        input_grad_s=statistics.median(found.get("I", [0.0])),
-        weight_grad_s=statistics.median(found.get("W", [backward_s])),
+        input_grad_s=statistics.median(found["I"]) if is_split else 0.0,
+        weight_grad_s=statistics.median(found["W"]) if is_split else unsplit_s,
         recompute_s=_median_difference(found["R"], found["B"]) if again else 0.0,
         forward_spread=spread(found["F"]),
         backward_spread=spread(found["B"]),
     )
 
 
-def _round(run: LayerRun, again: LayerRun | None, watch: Stopwatch) -> Round:
-    """Once F and B, F, I and W, and F and B with recompute (R)."""
+def play_layer(run: LayerRun, again: LayerRun | None, watch: Stopwatch) -> Round:
+    """Run a layer once in every way that is timed.
+
+    Args:
+        run: The layer; gradients of its parameters add up.
+        again: The layer with recompute, if it may be recomputed.
+        watch: Takes the times.
+
+    Returns:
+        F and B, F, I and W, and F and B with recompute (R); without I and W where
+        nothing takes a gradient before the layer, or PyTorch cannot part them [s].
+    """
     watch.begin_step()
     _backward(run, watch, forward="F", backward="B")
     if run.leaf is not None:
-        _split_backward(run, watch)
+        split_if_possible(partial(_split_backward, run, watch))
     if again is not None:
         _backward(again, watch, forward="F again", backward="R")
     return _seconds(watch)
@@ -157,6 +171,24 @@ def time_optimizer(
     Returns:
         Time of one parameter [s].
     """
+    play = step_rounds(name, parameters, device)
+    found = sample(play, judged=["step"])
+    return statistics.median(found["step"]) / sum(p.numel() for p in parameters)
+
+
+def step_rounds(
+    name: str, parameters: Sequence[torch.nn.Parameter], device: torch.device
+) -> Callable[[], Round]:
+    """The end of a step, again and again.
+
+    Args:
+        name: One of `OPTIMIZERS`.
+        parameters: Like those to be stepped; copies are.
+        device: Where they are.
+
+    Returns:
+        Takes one step with new gradients, and tells how long it took.
+    """
     copies = [torch.nn.Parameter(p.detach().clone()) for p in parameters]
     optimizer = StageOptimizer(name, copies, weight_decay=0.1)
     watch = Stopwatch(device)
@@ -173,8 +205,7 @@ def time_optimizer(
         watch.run("step", step)
         return _seconds(watch)
 
-    found = sample(play, judged=["step"])
-    return statistics.median(found["step"]) / sum(p.numel() for p in copies)
+    return play
 
 
 def _seconds(watch: Stopwatch) -> Round:

@@ -5,20 +5,17 @@ visited once.
 """
 
 from dataclasses import replace
-from typing import Literal
 
-import torch
-
-from planner.chain.crossing import Crossing
-from planner.chain.inputs import make_rows
-from planner.chain.layers import Chain, Layer
-from planner.chain.source import DTYPES, ModelSource
-from planner.chain.stages import StageRecipe, build_stage
+from planner.chain.layers import Layer
+from planner.chain.source import DTYPES
 from planner.measure.bench import Bench
 from planner.measure.fake_tensors import NEED_VALUES, real_tensors
 from planner.measure.flops import count_forward_flops
+from planner.measure.layer_building import BuiltLayer, LayerBuilder
 from planner.measure.layer_memory import LayerMemory
-from planner.measure.layer_run import LayerRun, block_run, stage_run
+from planner.measure.layer_run import LayerRun
+from planner.measure.load import Load
+from planner.measure.load_process import LayerWork
 from planner.measure.out_of_memory import OutOfMemoryError, is_out_of_memory
 from planner.measure.progress import Steps
 from planner.measure.roofline import optimizer_seconds
@@ -31,11 +28,9 @@ class Visit:
     """All layers of a model at one microbatch size.
 
     Args:
-        source: The model.
-        chain: Its layers, found at this size.
+        builder: Builds them.
         bench: Where they are run.
-        dtype: Of weights and activations.
-        shape: Sequences of a microbatch, tokens of a sequence.
+        load: What other processes do while a layer is timed.
         steps: Is told what is being done.
         optimizer_s: Time of an optimizer step per parameter, by optimizer, if it
             is known already [s].
@@ -43,16 +38,14 @@ class Visit:
 
     def __init__(
         self,
-        source: ModelSource,
-        chain: Chain,
+        builder: LayerBuilder,
         bench: Bench,
-        dtype: Literal["float32", "bfloat16"],
-        shape: tuple[int, int],
+        load: Load,
         steps: Steps,
         optimizer_s: dict[str, float],
     ):
-        self._source, self._chain, self._bench = source, chain, bench
-        self._dtype, self._shape, self._steps = dtype, shape, steps
+        self._chain, self._bench, self._load = builder.chain, bench, load
+        self._builder, self._steps = builder, steps
         self._known: dict[str, LayerProfile] = {}
         self.optimizer_s = optimizer_s
         self.overhead_s = 0.0
@@ -74,12 +67,12 @@ class Visit:
                 alike = [x for x in order if x.fingerprint == layer.fingerprint]
                 self._steps.begin(
                     f"{layer.name} ({len(alike)} x {layer.kind}), "
-                    f"{self._shape[0]} x {self._shape[1]} tokens"
+                    f"{self._builder.shape[0]} x {self._builder.shape[1]} tokens"
                 )
                 self._known[layer.fingerprint] = self._profile_or_say(layer)
         for index, layer in enumerate(self._chain.layers):
             cost = self._known[layer.fingerprint]
-            crossing = self._crossing(index)
+            crossing = self._builder.crossing(index)
             found.append(
                 replace(
                     cost,
@@ -92,9 +85,6 @@ class Visit:
             )
         return tuple(found)
 
-    def _crossing(self, last_layer: int) -> tuple[Crossing, ...]:
-        return self._chain.crossing(last_layer, dtype=DTYPES[self._dtype])
-
     def _profile_or_say(self, layer: Layer) -> LayerProfile:
         """Profile a layer and drop it; say so if there is not enough memory."""
         cost = None
@@ -106,7 +96,7 @@ class Visit:
         # The error is gone, and with it all that held the layer.
         self._bench.clear()
         if cost is None:
-            size, seq_len = self._shape
+            size, seq_len = self._builder.shape
             msg = f"{layer.name} ({layer.kind}) at {size} x {seq_len} tokens"
             raise OutOfMemoryError(msg)
         return cost
@@ -128,30 +118,12 @@ class Visit:
         is_block = layer in self._chain.inner
         if is_block and not num_calls:
             return LayerProfile(name=layer.name, kind=layer.kind)
-        first = self._chain.entry_before(index)
-        recipe = StageRecipe(
-            first=first,
-            last=index,
-            dtype=self._dtype,
-            attention=self._chain.attention,
-        )
-        device = self._bench.device
-        stage = build_stage(self._source, self._chain, recipe, device=device, seed=0)
-        rows = make_rows(
-            self._source, self._shape, dtype=DTYPES[self._dtype], device=device
-        )
-        received = [_random(x, device) for x in self._crossing(first - 1)]
-        whole = stage_run(stage, received, rows)
-        run = block_run(stage, whole) if is_block else whole
-        again = block_run(stage, whole, recompute=True) if is_block else None
-        times = self._bench.times(run, DTYPES[self._dtype], again)
+        built = self._builder.build(index)
+        run, again = built.run, built.again
+        with self._load.like(LayerWork(size=self._builder.shape[0], layer=index)):
+            times = self._times(built, is_block)
         if not self.optimizer_s and run.parameters:
-            self.optimizer_s = self._time_optimizers(run)
-        if is_block and self._bench.is_measuring and not self.overhead_s:
-            # What the model does around every stage's layers.
-            self.overhead_s = time_around(whole, run, device)
-        if not is_block:
-            times = times.without_forward_overhead(self.overhead_s)
+            self.optimizer_s = self._time_optimizers(index, run)
         memory = self._bench.memory(run)
         kept = memory.activation_bytes
         again_kept = kept if again is None else self._bench.kept_bytes(again)
@@ -163,14 +135,25 @@ class Visit:
         )
         return _times_calls(cost, num_calls) if is_block else cost
 
-    def _time_optimizers(self, run: LayerRun) -> dict[str, float]:
+    def _times(self, built: BuiltLayer, is_block: bool) -> LayerTimes:
+        """Times of a layer; of the first block also what surrounds all layers."""
+        bench = self._bench
+        times = bench.times(built.run, DTYPES[self._builder.dtype], built.again)
+        if is_block and bench.is_measuring and not self.overhead_s:
+            self.overhead_s = time_around(built.whole, built.run, bench.device)
+        return times if is_block else times.without_forward_overhead(self.overhead_s)
+
+    def _time_optimizers(self, index: int, run: LayerRun) -> dict[str, float]:
         bench = self._bench
         if bench.card is not None:
-            return optimizer_seconds(bench.card, DTYPES[self._dtype])
+            return optimizer_seconds(bench.card, DTYPES[self._builder.dtype])
         learned = [p for p in run.parameters if p.requires_grad]
-        return {
-            name: time_optimizer(name, learned, bench.device) for name in OPTIMIZERS
-        }
+        found = {}
+        for name in OPTIMIZERS:
+            work = LayerWork(size=self._builder.shape[0], layer=index, optimizer=name)
+            with self._load.like(work):
+                found[name] = time_optimizer(name, learned, bench.device)
+        return found
 
 
 def _times_calls(cost: LayerProfile, num_calls: int) -> LayerProfile:
@@ -189,19 +172,6 @@ def _times_calls(cost: LayerProfile, num_calls: int) -> LayerProfile:
         weight_activation_bytes=cost.weight_activation_bytes * num_calls,
         weight_grad_activation_bytes=cost.weight_grad_activation_bytes * num_calls,
     )
-
-
-def _random(like: Crossing, device: torch.device) -> torch.Tensor:
-    """A tensor as it crosses a cut.
-
-    Numbers other than fractions may be positions or rows of something: 0 or 1 are in
-    all of them. A mask hides nothing.
-    """
-    if like.dtype.is_floating_point:
-        return torch.randn(like.shape).to(device, like.dtype)
-    if like.dtype == torch.bool:
-        return torch.ones(like.shape, dtype=like.dtype, device=device)
-    return torch.randint(0, 2, like.shape).to(device, like.dtype)
 
 
 def _layer_profile(

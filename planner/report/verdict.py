@@ -144,8 +144,9 @@ def _fit(source: ReportSource) -> Fact:
 
 def _step_time(source: ReportSource) -> Fact:
     predicted, measured = source.plan.predicted, source.measured
+    tie = f"{format_seconds(predicted.tie_s)} tie + " if predicted.tie_s else ""
     parts = (
-        f"{format_seconds(predicted.makespan_s)} pipeline + "
+        f"{format_seconds(predicted.makespan_s)} pipeline + {tie}"
         f"{format_seconds(predicted.optimizer_s)} optimizer"
     )
     return _number(

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from planner.chain.source import quiet_transformers
+from planner.measure.host_memory import keep_freed_memory
 from planner.plan import Plan
 from planner.runtime.data import Sequences
 from planner.runtime.failures import Failure, save_failure
@@ -84,6 +85,7 @@ def _train_in_group(
 def _open_device(plan: Plan) -> torch.device:
     if plan.device_type == "cpu":
         torch.set_num_threads(1)
+        keep_freed_memory()
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)

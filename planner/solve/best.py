@@ -217,6 +217,7 @@ def _plan(
         predicted=PlanPrediction(
             step_s=candidate.step_s,
             makespan_s=timeline.makespan_s,
+            tie_s=setting.tie_s,
             optimizer_s=candidate.optimizer_s,
             bubble_fraction=timeline.bubble_fraction,
             tokens_per_s=num_tokens / candidate.step_s if candidate.step_s else 0.0,

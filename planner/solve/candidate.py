@@ -41,8 +41,8 @@ class Candidate:
 
     @property
     def step_s(self) -> float:
-        """Makespan and optimizer [s]."""
-        return self.timeline.makespan_s + self.optimizer_s
+        """Makespan, the exchange of what is tied, and optimizer [s]."""
+        return self.timeline.makespan_s + self.setting.tie_s + self.optimizer_s
 
     @property
     def excess_bytes(self) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from planner.schedule.named import (
     schedule_actions,
 )
 from planner.schedule.placement import Placement, device_of_stage
-from planner.simulate import Wiring, wire
+from planner.simulate import Wiring, all_reduce_s, wire
 from planner.solve.wishes import RecomputeMode, Wishes, batch_size, microbatch_sizes
 
 # Per stage: index of its first and of its last layer.
@@ -138,6 +138,21 @@ class Setting:
         """
         splits = any(action.kind == "W" for action in self.actions[0])
         return self.stages_per_device > 1 or splits
+
+    @cached_property
+    def tie_s(self) -> float:
+        """Summing the gradient of what the first and the last layer share [s].
+
+        0 where one device holds both. It follows the makespan, though a device
+        between the two may still be at work then.
+        """
+        ends = {self.layers[0].name, self.layers[-1].name}
+        here, there = self.home[0], self.home[-1]
+        if here == there or ends not in map(set, self.profile.ties):
+            return 0.0
+        size = {"float32": 4, "bfloat16": 2}[self.profile.dtype]
+        num_bytes = self.layers[0].num_tied_parameters * size
+        return all_reduce_s(num_bytes, 2, self.cluster.link_between(here, there))
 
     def device(self, stage: int) -> Device:
         """The device that works on a stage.
