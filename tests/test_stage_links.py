@@ -14,7 +14,7 @@ from planner.model_profile import (
     ProfiledCluster,
     ProfiledDevice,
 )
-from planner.stage_links import links_note, parse_links
+from planner.stage_links import links_note, load_note, parse_links
 from planner.units import GIB
 
 RTX3090 = "NVIDIA GeForce RTX 3090"
@@ -173,3 +173,16 @@ def test_one_more_card_continues_the_links_that_were_given():
 def test_one_card_has_no_note_on_links():
     profile = profile_with(measured([RTX3090] * 2))
     assert links_note(parse_cluster("1", profile), profile) == ""
+
+
+def test_a_cpu_profile_of_another_number_of_processes_is_told():
+    def note(num_processes, count):
+        device = ProfiledDevice(
+            name="cpu", kind="measured", type="cpu", num_processes=num_processes
+        )
+        profile = ModelProfile(layers=(LayerProfile(name="layer"),), device=device)
+        return load_note(parse_cluster(str(count), profile, memory="1GiB"), profile)
+
+    assert note(2, 2) == note(1, 1) == ""
+    assert note(1, 2).endswith("profile again with --num-processes 2")
+    assert "while 1 process computed, and this plan has 2" in note(1, 2)

@@ -14,8 +14,8 @@ from planner.measure.bench import describe_device, open_bench
 from planner.measure.load import Load
 from planner.measure.load_process import LoadedModel
 from planner.measure.progress import Progress
-from planner.measure.survey import Survey
-from planner.model_profile import ModelInfo, ModelProfile
+from planner.measure.survey import Survey, Surveyed
+from planner.model_profile import ModelInfo, ModelProfile, ProfiledDevice
 from planner.versions import installed_versions
 
 
@@ -92,30 +92,39 @@ def profile_model(
         )
         found = survey.at(microbatch_sizes)
     size = next(x for x in (*microbatch_sizes, *found) if x in found)
-    default = found.pop(size)
+    device_told = describe_device(
+        bench,
+        optimizer_s=found[size].optimizer_s,
+        overhead_s=found[size].overhead_s,
+        num_processes=num_processes,
+    )
+    return _as_profile(model, device_told, found, size)
+
+
+def _as_profile(
+    model: LoadedModel, device: ProfiledDevice, found: dict[int, Surveyed], size: int
+) -> ModelProfile:
+    """What was found at every microbatch size; one of them is the default."""
+    default = found[size]
     chain = default.chain
+    others = {str(x): other.layers for x, other in found.items() if x != size}
     return ModelProfile(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=installed_versions(),
         model=ModelInfo(
-            id=model_id,
+            id=model.id,
             architecture=chain.architecture,
-            revision=revision,
+            revision=model.revision,
             num_parameters=chain.num_parameters,
         ),
-        device=describe_device(
-            bench,
-            optimizer_s=default.optimizer_s,
-            overhead_s=default.overhead_s,
-            num_processes=num_processes,
-        ),
-        dtype=dtype,
+        device=device,
+        dtype=model.dtype,
         attention=chain.attention,
-        trust_remote_code=trust_remote_code,
-        seq_len=seq_len,
+        trust_remote_code=model.trust_remote_code,
+        seq_len=model.seq_len,
         microbatch_size=size,
         layers=default.layers,
-        microbatches={str(x): other.layers for x, other in found.items()},
+        microbatches=others,
         ties=chain.ties,
         uncuttable=tuple(
             (chain.names[x.layer], chain.names[x.layer + 1]) for x in chain.uncuttable

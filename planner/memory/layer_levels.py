@@ -1,11 +1,13 @@
-"""How high one microbatch takes a run of layers in F, B and the first B.
+"""How high one microbatch takes a run of layers in F, B, the first B and I.
 
 With A_i the bytes that layer i keeps from F to B (a_i of them if it is recomputed,
-which then come back), the level above what other microbatches keep is, in layer l,
+which then come back) and C_i those it keeps to the end of I, the level above what other
+microbatches keep is, in layer l,
 
     F         sum(a_i, i < l)                                       + forward peak
     B         sum(a_i, i < l) + A_l                                 + backward peak
     first B   sum(a_i, i < l) + A_l  + sum(gradients of i, i > l)   + its peak
+    I         sum(a_i, i < l) + A_l  + sum(C_i, i > l)              + input peak
 
 These are prefix sums and maxima, so the levels of a run follow from those of its
 parts.
@@ -28,6 +30,8 @@ class Levels(NamedTuple):
         backward_bytes: Highest level in B [bytes].
         first_backward_bytes: The same in a step's first B, with the gradients it
             makes: until then there are none [bytes].
+        input_grad_kept_bytes: To the end of I [bytes].
+        input_grad_bytes: Highest level in I [bytes].
     """
 
     kept_bytes: int = 0
@@ -35,6 +39,8 @@ class Levels(NamedTuple):
     forward_bytes: int = 0
     backward_bytes: int = 0
     first_backward_bytes: int = 0
+    input_grad_kept_bytes: int = 0
+    input_grad_bytes: int = 0
 
     def followed_by(self, other: "Levels") -> "Levels":
         """The levels of this run and another one after it.
@@ -45,14 +51,15 @@ class Levels(NamedTuple):
         Returns:
             The levels of both together.
         """
-        kept, gradients, forward, backward, first = self
-        after_first = other.first_backward_bytes
+        kept, gradients, forward, backward, first, after_input, in_input = self
         return Levels(
             kept + other.kept_bytes,
             gradients + other.gradients_bytes,
             max(forward, kept + other.forward_bytes),
             max(backward, kept + other.backward_bytes),
-            max(first + other.gradients_bytes, kept + after_first),
+            max(first + other.gradients_bytes, kept + other.first_backward_bytes),
+            after_input + other.input_grad_kept_bytes,
+            max(in_input + other.input_grad_kept_bytes, kept + other.input_grad_bytes),
         )
 
 
@@ -76,12 +83,15 @@ def layer_levels(
         in_backward += max(kept - layer.kept_input_bytes, 0)
     first_peak = layer.first_backward_peak_bytes or layer.backward_peak_bytes
     gradients = layer.num_parameters * gradient_bytes
+    after_input = layer.input_grad_activation_bytes
     return Levels(
         kept_bytes=kept,
         gradients_bytes=gradients,
         forward_bytes=max(layer.forward_peak_bytes, kept),
         backward_bytes=max(in_backward + layer.backward_peak_bytes, kept),
         first_backward_bytes=max(in_backward + first_peak, kept, gradients),
+        input_grad_kept_bytes=after_input,
+        input_grad_bytes=max(in_backward + layer.input_grad_peak_bytes, after_input),
     )
 
 

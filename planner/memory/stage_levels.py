@@ -1,15 +1,14 @@
 """How high one microbatch takes a stage, and what it leaves, in every action.
 
 Each action walks through the layers of the stage: F upwards, B and I downwards, W
-upwards again, in the order of the parameters. F and B are told in `layer_levels`.
-With the figures of `model_profile` (C kept until the end of I, K from I to W, R until
-the end of W) the level in layer l, above what other microbatches keep, is
+upwards again, in the order of the parameters. F, B and I are told in `layer_levels`.
+With the figures of `model_profile` (K kept from I to W, R until the end of W) the level
+of W in layer l, above what other microbatches keep, is
 
-    I         sum(a_i, i < l) + A_l                + sum(C_i, i > l) + input peak
-    W         sum(R_i, i < l) + K_l                + sum(K_i, i > l) + weight peak
+    sum(R_i, i < l) + K_l + sum(K_i, i > l) + weight peak
 
-These are sums because of how PyTorch splits the backward of a whole stage: I keeps
-the graph, and each group of parameters that waits for W holds all of it below.
+In I and W these are sums because of how PyTorch splits the backward of a whole stage: I
+keeps the graph, and each group of parameters that waits for W holds all of it below.
 On the first stage PyTorch does nothing in I, and all of B in W.
 
 What lies at the boundary is left out (`boundary`). In a step's first W all gradients
@@ -24,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.memory.boundary import begins_stage, ends_stage
-from planner.memory.layer_levels import Levels, layer_levels, levels_of
+from planner.memory.layer_levels import layer_levels, levels_of
 from planner.model_profile import LayerProfile
 from planner.optimizers import OptimizerSpec
 
@@ -80,20 +79,20 @@ def stage_levels(
         and I frees nothing.
     """
     own = at_boundaries(layers, input_bytes, output_bytes)
-    found = [
+    whole = levels_of(
         layer_levels(layer, again, gradient_bytes)
         for layer, again in zip(own, recomputed, strict=True)
-    ]
-    whole = levels_of(found)
+    )
     weight_kept, in_weight_grad = _weight_grad_levels(own)
-    in_input_grad = _input_grad_level(own, recomputed, found)
     levels = StageLevels(
         kept_bytes=whole.kept_bytes,
         weight_kept_bytes=weight_kept,
         forward_peak_bytes=whole.forward_bytes,
         backward_peak_bytes=whole.backward_bytes,
         first_backward_peak_bytes=whole.first_backward_bytes,
-        input_grad_peak_bytes=max(in_input_grad, whole.kept_bytes, weight_kept),
+        input_grad_peak_bytes=max(
+            whole.input_grad_bytes, whole.kept_bytes, weight_kept
+        ),
         weight_grad_peak_bytes=in_weight_grad,
         first_weight_grad_peak_bytes=in_weight_grad + whole.gradients_bytes,
     )
@@ -163,22 +162,6 @@ def _complete(layer: LayerProfile) -> LayerProfile:
         input_grad_peak_bytes=peak,
         weight_grad_peak_bytes=peak,
     )
-
-
-def _input_grad_level(
-    layers: Sequence[LayerProfile], recomputed: Sequence[bool], found: Sequence[Levels]
-) -> int:
-    """The highest level during I."""
-    below = highest = 0
-    above = sum(layer.input_grad_activation_bytes for layer in layers)
-    for layer, again, levels in zip(layers, recomputed, found, strict=True):
-        above -= layer.input_grad_activation_bytes
-        own = layer.activation_bytes
-        if again:
-            own += max(levels.kept_bytes - layer.kept_input_bytes, 0)
-        highest = max(highest, below + own + layer.input_grad_peak_bytes + above)
-        below += levels.kept_bytes
-    return highest
 
 
 def _weight_grad_levels(layers: Sequence[LayerProfile]) -> tuple[int, int]:

@@ -61,7 +61,7 @@ class LevelArrays:
         Returns:
             Arrays with one entry each.
         """
-        kept, _, forward, backward, first = np.array(levels, dtype=np.int64).T
+        kept, _, forward, backward, first, *_ = np.array(levels, dtype=np.int64).T
         return cls(
             kept_bytes=kept,
             forward_bytes=forward,

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.memory import stage_parameters
+from planner.memory import parameters_of_stages
 from planner.solve.alone import Ints, LevelArrays, needed_bytes
 from planner.solve.paths import PARTS
 from planner.solve.recompute import Choice, Need, fronts_of
@@ -106,7 +106,7 @@ class ColumnTables:
         budgets = [setting.device(s).budget_bytes for s in range(setting.num_stages)]
         self._limits = np.array(budgets, dtype=np.int64)[:, None, None]
         self.room_bytes = self._limits - self._static_bytes
-        self._choices: dict[tuple[int, tuple[int, int]], Choices] = {}
+        self._choices: dict[tuple[int, tuple[int, int], int], Choices] = {}
         self._all_or_none: dict[bool, tuple[Floats, Ints]] = {}
         self._leanest: dict[tuple[object, ...], Choice] = {}
 
@@ -238,30 +238,23 @@ class ColumnTables:
         self, device: int, runs: list[tuple[int, int]]
     ) -> tuple[frozenset[int], ...] | None:
         """The choices that fit a device together and add least time."""
-        stages = self.setting.stages_of[device]
-        room_bytes = self.setting.cluster.devices[device].budget_bytes
-        room_bytes += self._shared_bytes(runs)
+        setting, spec = self.setting, self.setting.optimizer
+        stages = setting.stages_of[device]
+        room_bytes = setting.cluster.devices[device].budget_bytes
+        layers = [setting.layers[first : last + 1] for first, last in runs]
+        # Of what is tied within a device, only the first stage counts.
+        counts = parameters_of_stages(layers, setting.profile.ties)
         choices = []
-        for stage, run in zip(stages, runs, strict=True):
+        for stage, run, count in zip(stages, runs, counts, strict=True):
+            shared = int(self._runs.parameters[run]) - count
+            room_bytes += shared * (spec.weight_bytes + spec.state_bytes)
             room_bytes -= int(self._static_bytes[stage, *run])
-            if (stage, run) not in self._choices:
-                self._choices[stage, run] = choices_of(
-                    self.setting, self.fronts, stage, run
-                )
-            choices.append(self._choices[stage, run])
+            key = (stage, run, count)
+            if key not in self._choices:
+                self._choices[key] = choices_of(setting, self.fronts, *key)
+            choices.append(self._choices[key])
         self.tries_all &= all(own.complete for own in choices)
-        return cheapest_together(choices, self.setting.peak_states[device], room_bytes)
-
-    def _shared_bytes(self, runs: list[tuple[int, int]]) -> int:
-        """What the tied parameters of stages of one device would count twice."""
-        setting = self.setting
-        held = [
-            setting.layers[i] for first, last in runs for i in range(first, last + 1)
-        ]
-        together = stage_parameters(held, setting.profile.ties)
-        apart = sum(int(self._runs.parameters[run]) for run in runs)
-        spec = setting.optimizer
-        return (apart - together) * (spec.weight_bytes + spec.state_bytes)
+        return cheapest_together(choices, setting.peak_states[device], room_bytes)
 
     def lacking_bytes(self) -> Ints:
         """By how much each column misses its card with the leanest choice.

@@ -129,7 +129,7 @@ class RunTables:
             for last in range(first + 1, count):
                 found[first, last] = before.followed_by(ends[last])
                 before = before.followed_by(inner[last])
-        kept, _, forward, backward, first_backward = np.moveaxis(found, -1, 0)
+        kept, _, forward, backward, first_backward, *_ = np.moveaxis(found, -1, 0)
         return LevelArrays(
             kept_bytes=kept,
             forward_bytes=forward,

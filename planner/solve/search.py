@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from planner.memory import PeakStates
+from planner.memory import PeakStates, at_boundaries
 from planner.memory.peak_states import (
     GRADIENTS,
     HELD,
@@ -26,7 +26,6 @@ from planner.memory.peak_states import (
     OUT,
     RUNS,
 )
-from planner.model_profile import LayerProfile
 from planner.solve.candidate import Candidate, judge
 from planner.solve.columns import Columns, ColumnTables
 from planner.solve.ilp import TOLERANCE, Counts, MemoryLimit, Together, propose
@@ -326,7 +325,7 @@ def _together(setting: Setting) -> Together | None:
     return Together(
         home=setting.home,
         limits=tuple(limits),
-        saved_per_s=max(map(_saved_per_s, setting.layers)),
+        saved_per_s=max(_saved_per_s(setting, i) for i in range(len(setting.layers))),
         speeds=tuple(setting.device(s).speed for s in range(setting.num_stages)),
     )
 
@@ -348,9 +347,13 @@ def _limit(states: PeakStates, state: tuple[int, ...], budget: int) -> MemoryLim
     return MemoryLimit(budget, counts, running)
 
 
-def _saved_per_s(layer: LayerProfile) -> float:
-    """Bytes that recompute of a layer saves for a second of it."""
-    saved = layer.activation_bytes - layer.recompute_activation_bytes
+def _saved_per_s(setting: Setting, index: int) -> float:
+    """The most bytes that recompute of a layer saves for a second of it."""
+    layer = setting.layers[index]
+    (first,) = at_boundaries([layer], setting.input_bytes(index), 0)
+    saved = max(
+        own.activation_bytes - own.recompute_activation_bytes for own in (layer, first)
+    )
     if saved <= 0:
         return 0.0
     return saved / layer.again_s if layer.again_s else float("inf")

@@ -54,7 +54,11 @@ def longest_front(num_stages: int) -> int:
 
 
 def choices_of(
-    setting: Setting, fronts: Fronts, stage: int, layers: tuple[int, int]
+    setting: Setting,
+    fronts: Fronts,
+    stage: int,
+    layers: tuple[int, int],
+    num_parameters: int,
 ) -> Choices:
     """The choices of one stage, with their memory.
 
@@ -63,6 +67,7 @@ def choices_of(
         fronts: Of its layers.
         stage: From 0.
         layers: Its first and its last.
+        num_parameters: That count with it.
 
     Returns:
         At most about `longest_front` of them.
@@ -72,7 +77,9 @@ def choices_of(
     complete = len(front) <= longest
     kept = front.choices if complete else thinned(front.choices, longest)
     recomputed = tuple(choice.layers(layers[0]) for choice in kept)
-    memory = [bytes_of(setting, stage, layers, again, 0) for again in recomputed]
+    memory = [
+        bytes_of(setting, stage, layers, again, num_parameters) for again in recomputed
+    ]
     # Of its neighbours on the device only their boundary counts.
     around = {}
     if stage > 0 and not setting.crosses_before(stage):

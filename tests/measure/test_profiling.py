@@ -12,8 +12,9 @@ from model_folders import llama_config, save_model
 
 from planner.cards import card_named
 from planner.chain.crossing import Crossing
+from planner.chain.tiny import tiny_config
 from planner.errors import ModelError, WishError
-from planner.measure import bench, sampling, visit
+from planner.measure import bench, layer_building, sampling
 from planner.measure.profiling import profile_model
 from planner.measure.progress import Lines
 from planner.measure.timed import LayerTimes
@@ -152,14 +153,14 @@ def test_the_layers_of_a_tied_llama_add_up(tmp_path, no_waiting):
 
 def test_each_distinct_layer_is_visited_once_per_size(folders, no_waiting, monkeypatch):
     visited = []
-    real = visit.build_stage
+    real = layer_building.build_stage
 
     def spy(source, chain, recipe, **settings):
         visited.append(chain.layers[recipe.first].name)
         assert recipe.first == recipe.last, "one layer at a time"
         return real(source, chain, recipe, **settings)
 
-    monkeypatch.setattr(visit, "build_stage", spy)
+    monkeypatch.setattr(layer_building, "build_stage", spy)
     lines = []
     profile = profiled(
         folders["llama"],
@@ -284,7 +285,7 @@ def short_of_memory(monkeypatch):
     """The embedding finds no memory for more rows than are given."""
 
     def at_most(num_rows):
-        real = visit.stage_run
+        real = layer_building.stage_run
 
         def stage_run(stage, received, rows):
             whole = real(stage, received, rows)
@@ -292,7 +293,7 @@ def short_of_memory(monkeypatch):
                 raise torch.OutOfMemoryError
             return whole
 
-        monkeypatch.setattr(visit, "stage_run", stage_run)
+        monkeypatch.setattr(layer_building, "stage_run", stage_run)
 
     return at_most
 
@@ -339,7 +340,7 @@ def test_a_layer_that_never_fits_is_named(folders, no_waiting, short_of_memory):
 
 
 def test_another_error_is_not_taken_for_one_of_memory(folders, monkeypatch):
-    monkeypatch.setattr(visit, "stage_run", lambda *_: 1 / 0)
+    monkeypatch.setattr(layer_building, "stage_run", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         profiled(folders["llama"], "cpu")
 
@@ -350,7 +351,7 @@ def test_nothing_of_a_layer_is_alive_when_the_next_is_built(
 ):
     short_of_memory(num_rows)
     alive = []
-    real = visit.build_stage
+    real = layer_building.build_stage
 
     def build_stage(*args, **settings):
         assert [ref() for ref in alive] == [None] * len(alive)
@@ -358,7 +359,7 @@ def test_nothing_of_a_layer_is_alive_when_the_next_is_built(
         alive.extend(map(weakref.ref, stage.owned_parameters().values()))
         return stage
 
-    monkeypatch.setattr(visit, "build_stage", build_stage)
+    monkeypatch.setattr(layer_building, "build_stage", build_stage)
     profile = profiled(folders["llama"], "cpu", microbatch_sizes=(2,))
     assert profile.microbatch_size == num_rows
     assert len(alive) > 10
@@ -373,7 +374,7 @@ def test_nothing_of_a_layer_is_alive_when_the_next_is_built(
 )
 def test_what_a_layer_is_given_is_not_all_zeros(dtype):
     like = Crossing(shape=(4, 16), dtype=dtype, requires_grad=False)
-    made = visit._random(like, torch.device("cpu"))
+    made = layer_building._random(like, torch.device("cpu"))
     assert (made.shape, made.dtype) == (like.shape, dtype)
     assert made.any()
     if dtype.is_floating_point:
@@ -384,13 +385,29 @@ def test_a_layer_of_a_model_is_given_random_tokens_and_states(
     folders, no_waiting, monkeypatch
 ):
     seen = []
-    real = visit.stage_run
+    real = layer_building.stage_run
 
     def stage_run(stage, received, rows):
         seen.extend([*received, rows["input_ids"]])
         return real(stage, received, rows)
 
-    monkeypatch.setattr(visit, "stage_run", stage_run)
+    monkeypatch.setattr(layer_building, "stage_run", stage_run)
     profiled(folders["llama"], "cpu")
     assert len(seen) == 5
     assert all(tensor.unique().numel() > 8 for tensor in seen)
+
+
+@pytest.mark.transformers5
+def test_a_block_whose_backward_cannot_be_parted_is_timed_without_i_and_w(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sampling, "_BUDGET_S", 0.02)
+    folder = save_model(tiny_config("gemma3n_text"), tmp_path / "gemma3n")
+    profile = profiled(folder, "cpu", microbatch_sizes=(1,))
+    block = profile.layers[1]
+    assert block.backward_s > 0
+    assert (block.input_grad_s, block.weight_grad_s, block.weight_activation_bytes) == (
+        0,
+        0,
+        0,
+    )

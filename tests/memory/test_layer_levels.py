@@ -17,6 +17,8 @@ BLOCK = LayerProfile(
     forward_peak_bytes=130,
     backward_peak_bytes=50,
     first_backward_peak_bytes=60,
+    input_grad_activation_bytes=160,
+    input_grad_peak_bytes=80,
 )
 HEAD = LayerProfile(
     name="head",
@@ -24,6 +26,8 @@ HEAD = LayerProfile(
     activation_bytes=40,
     forward_peak_bytes=300,
     backward_peak_bytes=90,
+    input_grad_activation_bytes=75,
+    input_grad_peak_bytes=70,
 )
 
 
@@ -40,6 +44,8 @@ def test_the_walk_of_one_microbatch():
         backward_bytes=240 + 90,  # of the head
         # Of the upper block, when the gradients of the head are there.
         first_backward_bytes=200 + 60 + 4 * 20,
+        input_grad_kept_bytes=160 + 160 + 75,
+        input_grad_bytes=100 + 80 + 160 + 75,  # of the lowest block
     )
 
 
@@ -52,7 +58,7 @@ def test_a_recomputed_layer_comes_back_in_backward():
 
 def test_a_layer_without_peaks_reaches_what_it_keeps():
     plain = LayerProfile(name="plain", activation_bytes=100)
-    assert walked((plain, plain)) == Levels(200, 0, 200, 200, 200)
+    assert walked((plain, plain)) == Levels(200, 0, 200, 200, 200, 0, 200)
 
 
 layers_with_levels = st.builds(
@@ -66,6 +72,8 @@ layers_with_levels = st.builds(
         forward_peak_bytes=sizes,
         backward_peak_bytes=sizes,
         first_backward_peak_bytes=sizes,
+        input_grad_activation_bytes=sizes,
+        input_grad_peak_bytes=sizes,
     ),
     st.booleans(),
     st.integers(0, 4),

@@ -100,7 +100,11 @@ def _random_layer(rng: random.Random) -> dict[str, float | int]:
         "weight_grad_s": rng.randint(1, 6) / 2,
         "activation_bytes": activation_bytes,
         "recompute_activation_bytes": rng.randint(0, 40),
+        "kept_input_bytes": rng.choice([0, rng.randint(0, activation_bytes)]),
+        "kept_output_grad_bytes": rng.choice([0, rng.randint(0, 15)]),
+        "largest_parameter": rng.choice([0, rng.randint(0, 40)]),
         "output_bytes": rng.randint(0, 15),
         "forward_peak_bytes": rng.randint(0, 200),
         "backward_peak_bytes": rng.randint(0, 200),
+        "first_backward_peak_bytes": rng.choice([0, rng.randint(0, 200)]),
     }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from solver_profiles import REF, cluster, layers, random_cluster, random_profile
 
 from planner import artifact
-from planner.cards import LINKS
+from planner.cards import LINKS, Link
 from planner.errors import InfeasibleError, WishError
 from planner.model_profile import LayerProfile, ModelProfile, ProfiledDevice
 from planner.plan import Plan
@@ -142,6 +142,23 @@ def test_the_optimizer_step_counts():
     assert plan.predicted.optimizer_s == pytest.approx(2 * 5 * 0.1)
     assert plan.predicted.step_s == pytest.approx(plan.predicted.makespan_s + 1.0)
     assert solve(profile, cluster(2), optimizer="sgd").predicted.optimizer_s == 0.0
+
+
+def test_the_exchange_of_what_is_tied_counts_where_two_cards_hold_it():
+    rows = layers([1.0] * 4, num_parameters=100, num_tied_parameters=100)
+    profile = ModelProfile(layers=rows, ties=(("layer.0", "layer.3"),), dtype="float32")
+    slow = Link(name="slow", bandwidth=10.0, latency_s=0.5)
+    plan = solve(profile, cluster(2, link=slow), schedule="1f1b")
+    # Two pieces of half of 400 bytes, one after the other.
+    assert plan.predicted.tie_s == pytest.approx(2 * (0.5 + 200 / 10.0))
+    assert plan.predicted.step_s == pytest.approx(
+        plan.predicted.makespan_s + plan.predicted.tie_s
+    )
+    assert plan.solver.status == "optimal"
+    both_here = solve(
+        profile, cluster(2, link=slow), schedule="zb-v", global_batch_size=8
+    )
+    assert both_here.predicted.tie_s == 0
 
 
 def test_layers_that_belong_together_are_not_parted():
