@@ -75,7 +75,8 @@ def parse_cluster(
         dataclasses.replace(
             device,
             memory_bytes=sizes.get(i, device.memory_bytes),
-            reserve_bytes=reserves.get(i, reserve_bytes),
+            reserve_bytes=reserves.get(i, reserve_bytes)
+            + profile.device.unpredicted_bytes,
             speed=speeds.get(i, device.speed),
         )
         for i, device in enumerate(devices)
