@@ -86,11 +86,12 @@ _Row = list[tuple[Action, MeasuredSpan]]
 
 
 def _rows(plan: Plan, measured: Measured) -> list[_Row]:
-    """The actions of every device as they ran."""
-    rows: list[_Row] = [[] for _ in range(plan.num_devices)]
-    for stage, device in zip(measured.stages, plan.device_of_stage, strict=True):
-        rows[device] += [(parse_action(span.action), span) for span in stage.spans]
-    return [sorted(row, key=lambda entry: entry[1].start_s) for row in rows]
+    """The actions of every device, in the order in which it does them."""
+    spans = {span.action: span for stage in measured.stages for span in stage.spans}
+    return [
+        [(parse_action(text), spans[text]) for text in row]
+        for row in plan.schedule.actions
+    ]
 
 
 def _needed(action: Action, plan: Plan) -> tuple[Token, ...]:

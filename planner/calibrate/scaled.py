@@ -18,6 +18,7 @@ Known limitations: what happens in a step outside its actions, transfers and opt
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from planner.calibrate.factors import (
@@ -98,7 +99,7 @@ def _layer(
     forward_s = layer.forward_s * factors.forward
     again_s = layer.again_s * (factors.again if recomputed else factors.forward)
     # As long as F, it stays unsaid if nobody had measured it.
-    is_said = layer.recompute_s or again_s != forward_s
+    is_said = layer.recompute_s or not math.isclose(again_s, forward_s)
     return dataclasses.replace(
         layer,
         forward_s=forward_s,
