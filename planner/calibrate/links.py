@@ -2,7 +2,8 @@
 
 Latency and the time per byte of a link are multiplied with measured / predicted, by
 the medians of the same transfers in both directions. A link that was taken for free
-gets the bandwidth that explains the measured time. One of which no transfer could be
+gets the bandwidth that explains the measured time, and one whose transfers took no
+longer than a pause is free. One of which no transfer could be
 told stays what the plan took it for: it never held anything up.
 """
 
@@ -16,9 +17,7 @@ from planner.calibrate.moved import Moved
 from planner.model_profile import MeasuredLink, ModelProfile, ProfiledCluster
 from planner.plan import LinkPlan, Plan
 from planner.schedule.dependencies import Token
-
-# In place of an infinite bandwidth, which JSON does not have [bytes/s].
-_AS_GOOD_AS_FREE = 1e15
+from planner.stage_links import AS_GOOD_AS_FREE
 
 
 def calibrated_links(
@@ -49,7 +48,7 @@ def calibrated_links(
             measured=measured_s,
         )
         num_bytes = _bytes_between(profile, plan, pair)
-        if measured_s and num_bytes:
+        if num_bytes:
             found[pair] = _scaled(link, moved, num_bytes), moved
     if not found:
         return profile.cluster, ()
@@ -98,7 +97,9 @@ def _bytes_between(profile: ModelProfile, plan: Plan, pair: int) -> int:
 
 
 def _scaled(link: LinkPlan, moved: Moved, num_bytes: int) -> LinkPlan:
-    if not moved.factor:
+    if not moved.measured:
+        return dataclasses.replace(link, bandwidth=None, latency_s=0.0)
+    if moved.factor is None:
         bandwidth = num_bytes / moved.measured
         return dataclasses.replace(link, bandwidth=bandwidth, latency_s=0.0)
     return dataclasses.replace(
@@ -122,7 +123,7 @@ def _cluster(
         known = ProfiledCluster(devices=tuple(kinds), backend=backend, links=())
     by_pair = {(link.source, link.target): link for link in known.links}
     for pair, link in links.items():
-        bandwidth = link.bandwidth or _AS_GOOD_AS_FREE
+        bandwidth = link.bandwidth or AS_GOOD_AS_FREE
         for source, target in ((pair, pair + 1), (pair + 1, pair)):
             by_pair[source, target] = MeasuredLink(
                 source=source,

@@ -165,6 +165,9 @@ def calibrated_run(run_dir: Path, profile: Path | None, output: Path) -> Calibra
     from planner.run_record import load_metrics, load_run
 
     artifact.check_writable(output)
+    if not run_dir.is_dir():
+        msg = f"{run_dir} is no run directory; name one that planner run PLAN wrote"
+        raise ArtifactError(msg)
     record = load_run(run_dir)
     source = profile or _profile_of(record.plan, run_dir)
     costs = load_profile(source)

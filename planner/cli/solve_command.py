@@ -146,6 +146,7 @@ def solve(
         if as_json:
             click.echo(artifact.to_json(failure(error)), nl=False)
         raise
+    change = run.change(plan, cluster) if run is not None else ""
     if run is not None:
         artifact.save(costs, run.path)
     artifact.save(plan, output)
@@ -153,7 +154,7 @@ def solve(
         click.echo(artifact.to_json(plan), nl=False)
     say(describe_plan(plan))
     if run is not None:
-        say(f"{run.change(plan, cluster)}\nwrote {run.path}, the calibrated profile")
+        say(f"{change}\nwrote {run.path}, the calibrated profile")
     say(f"wrote {output}")
 
 

@@ -212,6 +212,19 @@ def test_a_link_is_as_slow_as_its_transfers_were(link):
     )
 
 
+def test_transfers_no_longer_than_a_pause_are_free():
+    profile, cards, plan = made("1f1b", (2, 3, 2), "none")
+    run = make_run(
+        plan,
+        profile,
+        cards,
+        lambda _, times: replace(times, send_forward_s=0.0, send_backward_s=0.0),
+    )
+    found = calibrate(profile, plan, run).profile
+    links = cards_of_run(plan, profile, found).links
+    assert [link.name for link in links] == ["free", "free"]
+
+
 def test_the_largest_excess_over_a_predicted_peak_is_kept_free_on_every_card():
     profile, cards, plan = made("1f1b", (2, 3, 2), "none")
     peaks = [

@@ -191,8 +191,9 @@ def test_nothing_is_written_when_nothing_fits():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--calibrate", "gone"], "cannot read the run record gone/run.json"),
-        (["--calibrate", "tiny.json"], "cannot read the run record tiny.json/run.json"),
+        (["--calibrate", "gone"], "gone is no run directory"),
+        (["--calibrate", "tiny.json"], "tiny.json is no run directory"),
+        (["--calibrate", "empty"], "cannot read the run record empty/run.json"),
         (["other.json", "--calibrate", "run"], "tiny.json, not from other.json"),
         (
             ["gone.json", "--calibrate", "run"],
@@ -203,6 +204,7 @@ def test_nothing_is_written_when_nothing_fits():
 )
 def test_a_mistake_is_one_line(arguments, problem):
     artifact.save(replace(PROFILE, created="2026-12-03"), Path("other.json"))
+    Path("empty").mkdir()
     assert problem in the_error(call(*arguments))
 
 
