@@ -50,7 +50,9 @@ def parse_cluster(
         gpus: A count, or cards of the catalogue such as `rtx3090:2,rtx4090:2`.
         profile: Whose device the count repeats and the speeds refer to.
         memory: Capacity of all or each; None for what the card has.
-        reserve: Kept free on all or each; None for 1.5 GiB on CUDA, 0 on a CPU.
+        reserve: Kept free on all or each; None for 1.5 GiB on CUDA, 0 on a CPU. What
+            a run needed above its prediction, as a calibrated profile says, is kept
+            free besides.
         link: Between neighbouring stages, one for all or one for each pair; None
             for those that the profile measured, else the usual ones of the cards, on
             a CPU `gloo`.
@@ -75,7 +77,8 @@ def parse_cluster(
         dataclasses.replace(
             device,
             memory_bytes=sizes.get(i, device.memory_bytes),
-            reserve_bytes=reserves.get(i, reserve_bytes),
+            reserve_bytes=reserves.get(i, reserve_bytes)
+            + profile.device.unpredicted_bytes,
             speed=speeds.get(i, device.speed),
         )
         for i, device in enumerate(devices)

@@ -167,6 +167,8 @@ class ProfiledDevice:
         memory_bytes: Of one card; on a CPU, of the whole host [bytes].
         optimizer_s_per_parameter: Time of an optimizer step by optimizer [s].
         step_overhead_s: Fixed time of one action outside its layers [s].
+        unpredicted_bytes: By how much a run's peak was above its prediction; kept
+            free on every card besides the reserve [bytes].
         efficiency: What the times of a computed profile rest on.
         num_processes: That computed at once while layers were timed on a CPU.
     """
@@ -177,6 +179,7 @@ class ProfiledDevice:
     memory_bytes: NonNegativeInt = 0
     optimizer_s_per_parameter: dict[str, NonNegativeFloat] = field(default_factory=dict)
     step_overhead_s: NonNegativeFloat = 0.0
+    unpredicted_bytes: NonNegativeInt = 0
     efficiency: Efficiency | None = None
     num_processes: PositiveInt = 1
 
@@ -231,6 +234,8 @@ class ModelProfile:
         versions: Of planner, torch and transformers.
         created: ISO date and time.
         cluster: The links of a machine, where they were measured.
+        calibrated_by: Run directory whose measurements its times were scaled by;
+            empty if they are as they were profiled.
     """
 
     schema_version: int = artifact.SCHEMA_VERSION
@@ -248,6 +253,7 @@ class ModelProfile:
     ties: tuple[tuple[str, str], ...] = ()
     uncuttable: tuple[tuple[str, str], ...] = ()
     cluster: ProfiledCluster | None = None
+    calibrated_by: str = ""
 
     def __post_init__(self) -> None:
         names = [layer.name for layer in self.layers]

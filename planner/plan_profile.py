@@ -27,10 +27,10 @@ def check_profile(plan: Plan) -> str | None:
     path = Path(plan.profile.path)
     if not path.is_file() or sha256_of(path) == plan.profile.sha256:
         return None
-    if differences := _differences(plan, load_profile(path)):
+    if found := differences(plan, load_profile(path)):
         msg = (
             f"the profile {path} has other settings than when the plan was made: "
-            f"{'; '.join(differences)}; solve again"
+            f"{'; '.join(found)}; solve again"
         )
         raise ArtifactError(msg)
     return (
@@ -39,7 +39,16 @@ def check_profile(plan: Plan) -> str | None:
     )
 
 
-def _differences(plan: Plan, profile: ModelProfile) -> list[str]:
+def differences(plan: Plan, profile: ModelProfile) -> list[str]:
+    """Compare the settings of a plan with those of a profile.
+
+    Args:
+        plan: Any.
+        profile: Any.
+
+    Returns:
+        Such as `dtype is float32, the plan has bfloat16`; costs are not compared.
+    """
     pairs = {
         "model": (plan.model.id, profile.model.id),
         "revision": (plan.model.revision, profile.model.revision),

@@ -28,6 +28,9 @@ from planner.model_profile import MeasuredLink, ModelProfile
 # A comma before a latency belongs to the link, every other one parts two links.
 _BETWEEN_LINKS = re.compile(r",(?!\s*\d+(?:\.\d+)?(?:us|ms|s)\s*(?:,|$))")
 
+# A profile's way to write an infinite bandwidth, which JSON does not have [bytes/s].
+AS_GOOD_AS_FREE = 1e15
+
 
 def parse_links(text: str, num_pairs: int) -> tuple[Link, ...]:
     """Read one link for all pairs of neighbours, or one for each.
@@ -166,5 +169,7 @@ def _link_of(there: MeasuredLink, back: MeasuredLink) -> Link:
     """Both directions as one link; outputs and gradients travel at the same time."""
     bandwidth = min(there.duplex_bandwidth, back.duplex_bandwidth)
     latency_s = max(there.latency_s, back.latency_s)
+    if bandwidth >= AS_GOOD_AS_FREE and not latency_s:
+        return LINKS["free"]
     name = f"{bandwidth / 1e9:.2f}GB/s,{latency_s * 1e6:.0f}us"
     return Link(name=name, bandwidth=bandwidth, latency_s=latency_s)

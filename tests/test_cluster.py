@@ -168,3 +168,11 @@ def test_one_more_device_on_a_cpu_shares_the_same_host():
     profile = profile_on("cpu", 6 * GIB, "cpu")
     more = with_one_more(parse_cluster("2", profile), profile)
     assert [d.memory_bytes for d in more.devices] == [2 * GIB] * 3
+
+
+def test_what_a_run_needed_above_its_prediction_is_kept_free_besides():
+    device = ProfiledDevice(name="rtx3090", memory_bytes=24 * GIB, unpredicted_bytes=7)
+    profile = ModelProfile(device=device, layers=(LayerProfile(name="a"),))
+    for gpus in ("2", "rtx3090:2"):
+        given = parse_cluster(gpus, profile, reserve="1GiB,0")
+        assert [d.reserve_bytes for d in given.devices] == [GIB + 7, 7]

@@ -40,6 +40,8 @@ MAY_IMPORT = {
     "simulate": ARTIFACTS | {"cluster", "schedule"},
     "least_cards": ARTIFACTS | {"memory", "optimizers"},
     "profile_text": ARTIFACTS | {"memory", "optimizers", "least_cards"},
+    "calibrate": ARTIFACTS
+    | {"stage_links", "schedule", "plan_check", "plan_profile", "memory"},
     "solve": PURE,
     "chain": ARTIFACTS,
     "stage_optimizer": WORDS,
@@ -50,7 +52,16 @@ MAY_IMPORT = {
     "demo": PURE | TEXTS | {"solve", "chain", "measure", "runtime", "report"},
     "cli": PURE
     | TEXTS
-    | {"profile_text", "solve", "chain", "measure", "runtime", "report", "demo"},
+    | {
+        "profile_text",
+        "calibrate",
+        "solve",
+        "chain",
+        "measure",
+        "runtime",
+        "report",
+        "demo",
+    },
     "__main__": {"cli"},
 }
 HOME = {

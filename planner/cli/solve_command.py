@@ -5,6 +5,7 @@ from typing import Literal
 
 import click
 
+from planner.cli.calibrate_option import calibrated_run, check_cards_options
 from planner.cli.newest import PROFILES, newest_first
 from planner.cli.parameters import (
     PATH,
@@ -19,7 +20,7 @@ from planner.schedule.named import SCHEDULES
 
 @click.command()
 @click.argument("profile", required=False, type=PATH)
-@click.option("--gpus", required=True, help="4, or rtx3090:2,rtx4090:2")
+@click.option("--gpus", help="4, or rtx3090:2,rtx4090:2")
 @click.option("--memory", help="Of each card: 24GiB, or 24GiB,24GiB,10GiB")
 @click.option("--reserve", help="Kept free on each card: 1.5GiB, or 0")
 @click.option(
@@ -64,11 +65,19 @@ from planner.schedule.named import SCHEDULES
     show_default=True,
     help="Of the search, in seconds.",
 )
+@click.option(
+    "--calibrate",
+    "run_dir",
+    metavar="RUN_DIR",
+    type=PATH,
+    help="Scale the profile by what a run of its plan measured; what is not given is "
+    "as in that run: profile, cards, batch, optimizer.",
+)
 @click.option("-o", "--output", type=PATH, default="plan.json", show_default=True)
 @as_json
 def solve(
     profile: Path | None,
-    gpus: str,
+    gpus: str | None,
     memory: str | None,
     reserve: str | None,
     link: str | None,
@@ -80,6 +89,7 @@ def solve(
     optimizer: str,
     layers_per_stage: str | None,
     time_limit_s: float,
+    run_dir: Path | None,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -87,6 +97,10 @@ def solve(
 
     Without PROFILE, the newest in profiles/ is taken.
     """
+    check_cards_options(
+        gpus, run_dir, memory=memory, reserve=reserve, link=link, speed=speed
+    )
+
     from planner import artifact
     from planner.cluster import parse_cluster
     from planner.model_profile import load_profile, sha256_of
@@ -95,11 +109,22 @@ def solve(
     from planner.solve import Wishes, best_plan, parse_layers_per_stage  # pulp
     from planner.stage_links import links_note, load_note
 
-    path = profile or newest_profile()
-    costs = load_profile(path)
-    cluster = parse_cluster(
-        gpus, costs, memory=memory, reserve=reserve, link=link, speed=speed
-    )
+    say = speaker(as_json)
+    run = None if run_dir is None else calibrated_run(run_dir, profile, output)
+    if run is not None:
+        costs, reference = run.calibration.profile, run.reference()
+        global_batch_size, optimizer = run.same_work(global_batch_size, optimizer)
+        say(run.text())
+    else:
+        path = profile or newest_profile()
+        costs = load_profile(path)
+        reference = ProfileRef(path=str(path), sha256=sha256_of(path))
+    if run is not None and gpus is None:
+        cluster = run.cards()
+    else:
+        cluster = parse_cluster(
+            gpus or "", costs, memory=memory, reserve=reserve, link=link, speed=speed
+        )
     if note := links_note(cluster, costs):
         say_aside(note)
     if note := load_note(cluster, costs):
@@ -117,18 +142,21 @@ def solve(
         ),
         time_limit_s=time_limit_s,
     )
-    reference = ProfileRef(path=str(path), sha256=sha256_of(path))
     try:
         plan = best_plan(costs, cluster, wishes, profile_ref=reference)
     except InfeasibleError as error:
         if as_json:
             click.echo(artifact.to_json(failure(error)), nl=False)
         raise
+    change = run.change(plan, cluster) if run is not None else ""
+    if run is not None:
+        artifact.save(costs, run.path)
     artifact.save(plan, output)
     if as_json:
         click.echo(artifact.to_json(plan), nl=False)
-    say = speaker(as_json)
     say(describe_plan(plan))
+    if run is not None:
+        say(f"{change}\nwrote {run.path}, the calibrated profile")
     say(f"wrote {output}")
 
 
