@@ -30,7 +30,7 @@ def loaded(folder):
 
 @pytest.fixture
 def new_processes():
-    """Tells those of this process that the test started; others share its process."""
+    """Processes that the test started; other tests may have some of their own."""
     before = set(multiprocessing.active_children())
     return lambda: set(multiprocessing.active_children()) - before
 
