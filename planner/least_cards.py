@@ -14,8 +14,13 @@ fits.
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from planner.memory import Levels, at_boundaries, layer_levels, levels_of
-from planner.memory.parameters import stage_parameters
+from planner.memory import (
+    Levels,
+    at_boundaries,
+    layer_levels,
+    levels_of,
+    stage_parameters,
+)
 from planner.model_profile import LayerProfile, ModelProfile
 from planner.optimizers import OptimizerSpec
 
@@ -59,7 +64,7 @@ def least_bytes(
     gradients = parameters * optimizer.gradient_bytes
     levels = levels_of(_least_levels(layers))
     highest = max(levels.forward_bytes, levels.first_backward_bytes, gradients)
-    return parameters * _always(optimizer) + highest
+    return parameters * optimizer.lasting_bytes + highest
 
 
 def _full_cards(
@@ -75,14 +80,9 @@ def _full_cards(
             return None
     parameters = stage_parameters(layers, profile.ties)
     kept = levels_of(_least_levels(layers)).kept_bytes
-    needed = parameters * _always(optimizer)
+    needed = parameters * optimizer.lasting_bytes
     needed += max(kept, parameters * optimizer.gradient_bytes)
     return max(-(-needed // budget_bytes), 1)
-
-
-def _always(optimizer: OptimizerSpec) -> int:
-    """Bytes per parameter of weights and states."""
-    return optimizer.weight_bytes + optimizer.state_bytes
 
 
 def _least_levels(layers: Sequence[LayerProfile]) -> Iterator[Levels]:

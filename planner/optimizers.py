@@ -42,7 +42,12 @@ class OptimizerSpec:
     @property
     def bytes_per_parameter(self) -> int:
         """Weight, gradient and states together [bytes]."""
-        return self.weight_bytes + self.gradient_bytes + self.state_bytes
+        return self.lasting_bytes + self.gradient_bytes
+
+    @property
+    def lasting_bytes(self) -> int:
+        """Weight and states of a parameter, which outlast a step [bytes]."""
+        return self.weight_bytes + self.state_bytes
 
 
 _TITLES = {"adamw": "AdamW", "sgd": "SGD"}

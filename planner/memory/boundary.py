@@ -58,18 +58,14 @@ def begins_stage(layer: LayerProfile, input_bytes: int) -> LayerProfile:
         What it takes beside its input.
     """
     own = min(layer.kept_input_bytes, input_bytes)
-    held = max(layer.weight_activation_bytes - own, 0)
     return replace(
-        layer,
+        _without(layer, own),
         activation_bytes=layer.activation_bytes - min(own, layer.activation_bytes),
         kept_input_bytes=0,
         recompute_activation_bytes=max(
             layer.recompute_activation_bytes - input_bytes, 0
         ),
         forward_peak_bytes=max(layer.forward_peak_bytes - input_bytes, 0),
-        input_grad_activation_bytes=max(layer.input_grad_activation_bytes - own, 0),
-        weight_activation_bytes=held,
-        weight_grad_activation_bytes=min(layer.weight_grad_activation_bytes, held),
     )
 
 
@@ -84,15 +80,23 @@ def ends_stage(layer: LayerProfile, output_bytes: int) -> LayerProfile:
         What it takes beside the gradient of its output.
     """
     own = min(layer.kept_output_grad_bytes, output_bytes)
-    held = max(layer.weight_activation_bytes - own, 0)
     return replace(
-        layer,
+        _without(layer, own),
         backward_peak_bytes=max(layer.backward_peak_bytes - output_bytes, 0),
         first_backward_peak_bytes=max(
             layer.first_backward_peak_bytes - output_bytes, 0
         ),
         input_grad_peak_bytes=max(layer.input_grad_peak_bytes - output_bytes, 0),
-        input_grad_activation_bytes=max(layer.input_grad_activation_bytes - own, 0),
+    )
+
+
+def _without(layer: LayerProfile, num_bytes: int) -> LayerProfile:
+    """A layer that keeps less of what it keeps through I and W."""
+    held = max(layer.weight_activation_bytes - num_bytes, 0)
+    after_input = max(layer.input_grad_activation_bytes - num_bytes, 0)
+    return replace(
+        layer,
+        input_grad_activation_bytes=after_input,
         weight_activation_bytes=held,
         weight_grad_activation_bytes=min(layer.weight_grad_activation_bytes, held),
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.memory import Levels, PeakStates
+from planner.memory.peak_states import GRADIENTS, IN, KEPT, OUT, RUNS, STEP
 
 Ints = NDArray[np.int64]
 
@@ -52,16 +53,17 @@ class LevelArrays:
     first_backward_bytes: Ints
 
     @classmethod
-    def of(cls, levels: Sequence[Levels]) -> Self:
+    def of(cls, levels: Sequence[Levels] | Ints) -> Self:
         """Put levels into arrays.
 
         Args:
-            levels: At least one.
+            levels: At least one; or an array whose last axis is that of a `Levels`.
 
         Returns:
             Arrays with one entry each.
         """
-        kept, _, forward, backward, first, *_ = np.array(levels, dtype=np.int64).T
+        by_field = np.moveaxis(np.asarray(levels, dtype=np.int64), -1, 0)
+        kept, _, forward, backward, first, *_ = by_field
         return cls(
             kept_bytes=kept,
             forward_bytes=forward,
@@ -91,25 +93,21 @@ def needed_bytes(states: PeakStates, levels: LevelArrays, around: Boundaries) ->
         levels.first_backward_bytes, levels.backward_bytes + gradients
     )
     first = np.maximum(in_first, np.maximum(kept, after_first))
-    terms = (
-        kept,
-        0,
-        around.output_bytes,
-        0,
-        received,
-        gradients,
-        forward,
-        backward,
-        first - kept,
-        backward,
-        0,
-        0,
-        around.step_bytes,
-    )
+    terms = {
+        KEPT: kept,
+        OUT: around.output_bytes,
+        IN: received,
+        GRADIENTS: gradients,
+        RUNS["F", False]: forward,
+        RUNS["B", False]: backward,
+        RUNS["B", True]: first - kept,
+        RUNS["I", False]: backward,
+        STEP: around.step_bytes,
+    }
     needed = np.zeros_like(kept)
     for state in states.states:
         level = sum(
-            factor * term for factor, term in zip(state, terms, strict=True) if factor
+            state[place] * term for place, term in terms.items() if state[place]
         )
         needed = np.maximum(needed, level)
     return needed

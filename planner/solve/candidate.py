@@ -4,6 +4,7 @@ What stages of one device hold adds up at one moment, so the memory of a stage i
 its share of the fullest moment of its device; the reserve counts with the first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.memory import (
@@ -65,7 +66,8 @@ class Candidate:
             Of every stage, at the fullest moment of its device.
         """
         setting = self.setting
-        own = stages_bytes(setting, self.cut, self.recompute)
+        parameters = parameters_of(setting, self.cut)
+        own = stages_bytes(setting, self.cut, self.recompute, parameters)
         memory = [MemoryBreakdown()] * len(self.cut)
         for row, stages, device in zip(
             setting.actions, setting.stages_of, setting.cluster.devices, strict=True
@@ -112,7 +114,9 @@ def judge(setting: Setting, cut: Cut, recompute: Recompute) -> Candidate:
         cut=cut,
         recompute=recompute,
         times=times,
-        peak_bytes=_peak_bytes(setting, cut, recompute),
+        peak_bytes=_peak_bytes(
+            setting, stages_bytes(setting, cut, recompute, parameters)
+        ),
         timeline=simulate_wired(setting.wiring, times),
         optimizer_s=max(optimizer_s),
     )
@@ -205,7 +209,7 @@ def bytes_of(
 
 
 def stages_bytes(
-    setting: Setting, cut: Cut, recompute: Recompute
+    setting: Setting, cut: Cut, recompute: Recompute, parameters: Sequence[int]
 ) -> tuple[StageBytes, ...]:
     """Memory of all stages of a cut.
 
@@ -213,16 +217,17 @@ def stages_bytes(
         setting: All that is decided outside the cut.
         cut: First and last layer of every stage.
         recompute: Recomputed layers of every stage.
+        parameters: Of every stage, see `parameters_of`.
 
     Returns:
         One entry a stage.
     """
-    rows = zip(cut, recompute, parameters_of(setting, cut), strict=True)
+    rows = zip(cut, recompute, parameters, strict=True)
     return tuple(bytes_of(setting, stage, *row) for stage, row in enumerate(rows))
 
 
-def _peak_bytes(setting: Setting, cut: Cut, recompute: Recompute) -> tuple[int, ...]:
-    own = stages_bytes(setting, cut, recompute)
+def _peak_bytes(setting: Setting, own: Sequence[StageBytes]) -> tuple[int, ...]:
+    """Of every device, from the memory of all stages."""
     return tuple(
         states.peak_bytes({stage: own[stage] for stage in stages}, device.reserve_bytes)
         for states, stages, device in zip(

@@ -238,7 +238,7 @@ class ColumnTables:
         self, device: int, runs: list[tuple[int, int]]
     ) -> tuple[frozenset[int], ...] | None:
         """The choices that fit a device together and add least time."""
-        setting, spec = self.setting, self.setting.optimizer
+        setting = self.setting
         stages = setting.stages_of[device]
         room_bytes = setting.cluster.devices[device].budget_bytes
         layers = [setting.layers[first : last + 1] for first, last in runs]
@@ -247,7 +247,7 @@ class ColumnTables:
         choices = []
         for stage, run, count in zip(stages, runs, counts, strict=True):
             shared = int(self._runs.parameters[run]) - count
-            room_bytes += shared * (spec.weight_bytes + spec.state_bytes)
+            room_bytes += shared * setting.optimizer.lasting_bytes
             room_bytes -= int(self._static_bytes[stage, *run])
             key = (stage, run, count)
             if key not in self._choices:

@@ -18,7 +18,7 @@ from planner.memory.device_bytes import (
     static_memory,
 )
 from planner.schedule.validate import KINDS
-from planner.solve.candidate import Candidate, bytes_of, judge, parameters_of
+from planner.solve.candidate import Candidate, judge, parameters_of, stages_bytes
 from planner.solve.order import planned_actions
 from planner.solve.setting import PLANNED, Setting
 
@@ -113,10 +113,7 @@ def _memory(
     """
     setting = candidate.setting
     parameters = parameters_of(setting, candidate.cut)
-    own = [
-        bytes_of(setting, stage, layers, candidate.recompute[stage], parameters[stage])
-        for stage, layers in enumerate(candidate.cut)
-    ]
+    own = stages_bytes(setting, candidate.cut, candidate.recompute, parameters)
     rooms = []
     for device, stages in enumerate(setting.stages_of):
         together = {stage: own[stage] for stage in stages}

@@ -64,8 +64,8 @@ class RunTables:
     @cached_property
     def static_bytes(self) -> Ints:
         """Weights, states and receive buffers [stage, first, last], in bytes."""
-        setting, spec = self._setting, self._setting.optimizer
-        state = self.parameters * (spec.weight_bytes + spec.state_bytes)
+        setting = self._setting
+        state = self.parameters * setting.optimizer.lasting_bytes
         received, sent = self.input_bytes[:, None], self.output_bytes[None, :]
         # One byte a microbatch, for whatever crosses.
         each = receive_buffer_bytes(
@@ -129,13 +129,7 @@ class RunTables:
             for last in range(first + 1, count):
                 found[first, last] = before.followed_by(ends[last])
                 before = before.followed_by(inner[last])
-        kept, _, forward, backward, first_backward, *_ = np.moveaxis(found, -1, 0)
-        return LevelArrays(
-            kept_bytes=kept,
-            forward_bytes=forward,
-            backward_bytes=backward,
-            first_backward_bytes=first_backward,
-        )
+        return LevelArrays.of(found)
 
     def extra_s(self, full: bool) -> NDArray[np.float64]:
         """What recompute of all or none of the layers adds to B.
@@ -186,13 +180,17 @@ class RunTables:
 
     def _levels(self, index: int, full: bool, begins: bool, ends: bool) -> Levels:
         setting = self._setting
-        (layer,) = at_boundaries(
-            [setting.layers[index]],
+        sides = self._sides(index, begins, ends)
+        (layer,) = at_boundaries([setting.layers[index]], *sides)
+        again = full and setting.may_recompute(index)
+        return layer_levels(layer, again, setting.optimizer.gradient_bytes)
+
+    def _sides(self, index: int, begins: bool, ends: bool) -> tuple[int, int]:
+        """What a layer takes and makes at the boundaries of its stage."""
+        return (
             int(self.input_bytes[index]) if begins else 0,
             int(self.output_bytes[index]) if ends else 0,
         )
-        again = full and setting.may_recompute(index)
-        return layer_levels(layer, again, setting.optimizer.gradient_bytes)
 
     def _least(self, index: int, begins: bool, ends: bool) -> tuple[int, int, int, int]:
         """One layer: kept, least kept, least held, least rise of B or I."""
@@ -200,14 +198,15 @@ class RunTables:
         choices = (False, True) if setting.may_recompute(index) else (False,)
         if setting.recompute == "full":
             choices = choices[-1:]
+        received, made = self._sides(index, begins, ends)
         alone = [
             stage_bytes(
                 [setting.layers[index]],
                 recomputed=[again],
                 num_parameters=0,
                 optimizer=setting.optimizer,
-                input_bytes=int(self.input_bytes[index]) if begins else 0,
-                output_bytes=int(self.output_bytes[index]) if ends else 0,
+                input_bytes=received,
+                output_bytes=made,
                 is_first=False,
             )
             for again in choices

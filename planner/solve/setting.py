@@ -19,7 +19,6 @@ from planner.schedule.named import (
     SCHEDULES,
     NamedSchedule,
     named_schedule,
-    num_in_flight,
     schedule_actions,
 )
 from planner.schedule.placement import Placement, device_of_stage
@@ -108,11 +107,6 @@ class Setting:
         )
 
     @cached_property
-    def in_flight(self) -> tuple[int, ...]:
-        """Most microbatches held at once, per stage."""
-        return tuple(num_in_flight(self.actions, s) for s in range(self.num_stages))
-
-    @cached_property
     def peak_states(self) -> tuple[PeakStates, ...]:
         """Per device, the moments that can be its fullest."""
         return tuple(peak_states(row) for row in self.actions)
@@ -120,6 +114,8 @@ class Setting:
     @cached_property
     def states_alone(self) -> tuple[PeakStates, ...]:
         """Per stage, the same if it were alone on its device."""
+        if self.stages_per_device == 1:
+            return self.peak_states
         return tuple(
             peak_states([a for a in self.actions[self.home[stage]] if a.stage == stage])
             for stage in range(self.num_stages)
@@ -150,8 +146,8 @@ class Setting:
         here, there = self.home[0], self.home[-1]
         if here == there or ends not in map(set, self.profile.ties):
             return 0.0
-        size = {"float32": 4, "bfloat16": 2}[self.profile.dtype]
-        num_bytes = self.layers[0].num_tied_parameters * size
+        num_tied = self.layers[0].num_tied_parameters
+        num_bytes = num_tied * self.optimizer.gradient_bytes
         return all_reduce_s(num_bytes, 2, self.cluster.link_between(here, there))
 
     def device(self, stage: int) -> Device:
