@@ -101,7 +101,7 @@ def predicted_again(plan, profile, cluster):
             ),
         )
         for stage, times, memory in zip(
-            plan.stages, found.times, found.memory, strict=True
+            plan.stages, found.times, found.memory(), strict=True
         )
     )
     return replace(plan, stages=stages)
@@ -110,17 +110,18 @@ def predicted_again(plan, profile, cluster):
 def make_run(plan, profile, cluster, change=lambda stage, times: times, **figures):
     """A run as it is simulated with changed times of the stages.
 
-    Returns its step time, the optimizer included, and what it measured.
+    Returns its step time, tied gradients and optimizer included, and what it measured.
     """
     judged = judge_again(plan, profile, cluster)
     times = [change(stage, own) for stage, own in enumerate(judged.times)]
     timeline = simulate_wired(judged.setting.wiring, times)
     optimizer_s = figures.pop("optimizer_s", judged.optimizer_s)
+    tie_s = figures.pop("tie_s", judged.setting.tie_s)
     spans = [
         MeasuredSpan(action=str(x.action), start_s=x.start_s, end_s=x.end_s)
         for x in timeline.spans
     ]
-    step_s = timeline.makespan_s + optimizer_s
+    step_s = timeline.makespan_s + tie_s + optimizer_s
     return Measured(
         step_s=step_s,
         tokens_per_s=1.0,

@@ -78,6 +78,7 @@ def test_a_run_twice_as_slow_in_everything_gives_twice_the_step(
         cards,
         lambda _, times: scaled(times, 2),
         optimizer_s=2 * plan.predicted.optimizer_s,
+        tie_s=2 * plan.predicted.tie_s,
     )
     found = calibrate(profile, plan, slow).profile
     again = judge_again(plan, found, cards_of_run(plan, profile, found))
@@ -236,7 +237,7 @@ def test_the_largest_excess_over_a_predicted_peak_is_kept_free_on_every_card():
     assert found.device.unpredicted_bytes == 40
     again = judge_again(plan, found, cards_of_run(plan, profile, found))
     for card, device in zip(plan.cards, range(3), strict=True):
-        assert again.memory[device].total == card.memory_bytes.total + 40
+        assert again.memory()[device].total == card.memory_bytes.total + 40
 
 
 def test_peaks_below_the_prediction_free_nothing():

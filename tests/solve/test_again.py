@@ -26,7 +26,7 @@ def test_with_its_own_profile_a_plan_costs_what_it_says(schedule, recompute):
     plan = plan_for(schedule, recompute)
     found = judge_again(plan, PROFILE, CARDS)
     assert found.step_s == plan.predicted.step_s
-    assert found.memory == tuple(s.predicted.memory_bytes for s in plan.stages)
+    assert found.memory() == tuple(s.predicted.memory_bytes for s in plan.stages)
 
 
 def test_the_order_is_kept_under_other_costs():
