@@ -3,8 +3,8 @@
 The C library gives freed memory back to the system, which hands out the next as
 pages of zeros, one fault each. A stage that frees the activations of one microbatch
 to allocate those of the next spends a fifth of its time on that (SmolLM2-135M, two
-processes on two cores: 9.8 s a step against 7.7 s), and a layer that is timed alone
-spends little of it. Kept memory is written over instead.
+processes on two cores, one run each: 9.8 s a step against 7.9 s), and a layer that is
+timed alone spends little of it. Kept memory is written over instead.
 
 Known limitations: glibc only; elsewhere nothing changes. The most that the process
 ever used stays with it to its end.
