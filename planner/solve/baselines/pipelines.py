@@ -77,7 +77,9 @@ def turns(setting: Setting) -> list[Baseline]:
     for name, used_by, cards, cut in ways:
         own = in_turn(simple, cards)
         candidate = scored(own, cut or rules.even_layers(own))
-        entry = as_baseline(candidate, name, used_by, _turn_fact(candidate))
+        entry = as_baseline(
+            candidate, name, used_by, _turn_fact(candidate, len(all_cards))
+        )
         step_s = candidate.step_s + (
             candidate.timeline.makespan_s
             * (setting.num_microbatches / own.num_microbatches - 1)
@@ -272,11 +274,10 @@ def _busy_fact(candidate: Candidate, best: Candidate | None) -> str:
     return "no card works longer, but they wait longer for one another"
 
 
-def _turn_fact(candidate: Candidate) -> str:
-    count = len(candidate.cut)
-    if count == 1:
+def _turn_fact(candidate: Candidate, num_cards: int) -> str:
+    if len(candidate.cut) == 1:
         text = "all layers go to one card"
     else:
-        waiting = "one waits" if count == 2 else f"{count - 1} wait"
+        waiting = "one waits" if num_cards == 2 else f"{num_cards - 1} wait"
         text = f"while one card works, {waiting}"
     return text if candidate.fits else f"{text}; {room(candidate)}"

@@ -6,7 +6,7 @@ nothing, and take the quickest that fits; if none does, the one that lacks least
 
 import dataclasses
 
-from planner.cards import Link
+from planner.cards import Device, Link
 from planner.memory import stage_parameters
 from planner.plan import Baseline
 from planner.simulate import all_reduce_s
@@ -31,21 +31,18 @@ def single_card(setting: Setting) -> Baseline:
     Returns:
         Its entry.
     """
-    cards = {
-        dataclasses.replace(device, name=""): place
-        for place, device in reversed(list(enumerate(setting.cluster.devices)))
-    }
     best = min(
         (
             scored_alone(setting, place, size)
-            for place in sorted(cards.values())
+            for place in _unlike_cards(setting)
             for size in sizes(setting)
         ),
         key=lambda candidate: (lacking_bytes(candidate), candidate.step_s),
     )
     (device,) = best.setting.cluster.devices
     fact = f"all of it on {device.name}" if best.fits else room(best)
-    return as_baseline(best, "single card", "", fact)
+    entry = as_baseline(best, "single card", "", fact)
+    return dataclasses.replace(entry, schedule="")
 
 
 def copies(setting: Setting) -> Baseline:
@@ -139,11 +136,10 @@ def scored_alone(
 def _copies(setting: Setting, size: int) -> Baseline:
     rounds = num_rounds(setting, size)
     each = [
-        scored_alone(setting, card, size, rounds)
-        for card in range(len(setting.cluster))
+        scored_alone(setting, card, size, rounds) for card in _unlike_cards(setting)
     ]
     slowest = max(each, key=lambda candidate: candidate.step_s)
-    tightest = max(each, key=lacking_bytes)
+    tightest = max(each, key=lambda candidate: max(candidate.excess_bytes))
     parameters = stage_parameters(setting.layers, setting.profile.ties)
     sum_s = all_reduce_s(
         parameters * setting.optimizer.gradient_bytes,
@@ -159,3 +155,11 @@ def _copies(setting: Setting, size: int) -> Baseline:
     return dataclasses.replace(
         entry, layers_per_stage=(), schedule="", step_s=slowest.step_s + waits_s
     )
+
+
+def _unlike_cards(setting: Setting) -> list[int]:
+    """The first card of each kind, so that equal ones are judged once."""
+    first: dict[Device, int] = {}
+    for place, device in enumerate(setting.cluster.devices):
+        first.setdefault(dataclasses.replace(device, name=""), place)
+    return list(first.values())
