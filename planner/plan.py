@@ -15,6 +15,9 @@ from planner import artifact
 from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
 from planner.model_profile import ModelInfo
 
+# Step times that differ by a smaller share are called equal.
+CLOSE = 0.01
+
 # What an action such as `2F0` begins with.
 _STAGE = re.compile(r"\d+")
 
@@ -264,19 +267,34 @@ class SolverReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The same work under a split people use today.
+    """The same work as people do it today. What older plans do not say is empty.
 
     Attributes:
         name: Such as `even layers`.
-        layers_per_stage: How many layers each stage holds.
+        used_by: Who does so, such as `DeepSpeed`.
+        layers_per_stage: How many layers each stage holds; empty where every card
+            works on all of them.
+        schedule: Of a pipeline: its name.
+        microbatch_size: Sequences of one microbatch; 0 is not known.
+        recompute: `full` if every block is recomputed, else `none`.
         step_s: Simulated step time, whether it fits or not [s].
-        fits: Whether every stage fits its card.
+        fits: Whether every card has room.
+        missing_bytes: What the card lacks that lacks most; 0 if it fits [bytes].
+        card: The card that lacks most, or has the least left.
+        judgement: One sentence.
     """
 
     name: str
+    used_by: str = ""
     layers_per_stage: tuple[int, ...]
+    schedule: str = ""
+    microbatch_size: NonNegativeInt = 0
+    recompute: Literal["", "none", "full"] = ""
     step_s: NonNegativeFloat
     fits: bool
+    missing_bytes: NonNegativeInt = 0
+    card: str = ""
+    judgement: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +422,13 @@ class Plan:
         """The card that works on each stage."""
         cards = {stage: card for card in self.cards for stage in card.stages}
         return tuple(cards[stage.index] for stage in self.stages)
+
+    @property
+    def quicker_baselines(self) -> tuple[Baseline, ...]:
+        """Other ways that fit and are clearly quicker, the quickest first."""
+        limit_s = self.predicted.step_s * (1 - CLOSE)
+        found = [b for b in self.baselines if b.fits and 0 < b.step_s < limit_s]
+        return tuple(sorted(found, key=lambda baseline: baseline.step_s))
 
     @property
     def layer_names(self) -> tuple[str, ...]:

@@ -219,12 +219,28 @@ def _others(plan: Plan) -> list[str]:
     ours_s = plan.predicted.step_s
     if not plan.baselines or not ours_s:
         return []
-    parts = []
-    for baseline in plan.baselines:
-        ratio = baseline.step_s / ours_s
-        verdict = f"{ratio:.2f}x the time" if baseline.fits else "does not fit"
-        parts.append(f"{baseline.name} {verdict}")
-    return ["beside it: " + ", ".join(parts)]
+    lines = []
+    if quicker := plan.quicker_baselines:
+        lines.append(
+            f"quicker: {quicker[0].name} would take "
+            f"{format_seconds(quicker[0].step_s)} a step; planner compare says why"
+        )
+    fitting = [entry for entry in plan.baselines if entry.fits]
+    parts = [
+        f"{entry.name} {entry.step_s / ours_s:.2f}x the time"
+        for entry in sorted(fitting, key=lambda entry: entry.step_s)
+    ]
+    if parts:
+        lines.append(f"beside it: {', '.join(parts)}")
+    if too_large := [entry.name for entry in plan.baselines if not entry.fits]:
+        lines.append(f"do not fit: {', '.join(too_large)}")
+    return [
+        row
+        for line in lines
+        for row in textwrap.wrap(
+            line, _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False
+        )
+    ]
 
 
 def _proof(plan: Plan) -> str:

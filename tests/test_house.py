@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "plan_check": ARTIFACTS | {"schedule"},
     "memory": ARTIFACTS | {"cluster", "optimizers", "schedule"},
     "simulate": ARTIFACTS | {"cluster", "schedule"},
+    "compare_text": ARTIFACTS | {"plan_text"},
     "least_cards": ARTIFACTS | {"memory", "optimizers"},
     "profile_text": ARTIFACTS | {"memory", "optimizers", "least_cards"},
     "calibrate": ARTIFACTS
@@ -54,6 +55,7 @@ MAY_IMPORT = {
     | TEXTS
     | {
         "profile_text",
+        "compare_text",
         "calibrate",
         "solve",
         "chain",

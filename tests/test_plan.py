@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -5,7 +6,7 @@ from plan_samples import small_plan
 
 from planner import artifact
 from planner.errors import ArtifactError
-from planner.plan import MemoryBreakdown, Plan, StagePlan, load_plan
+from planner.plan import Baseline, MemoryBreakdown, Plan, StagePlan, load_plan
 from planner.schedule.actions import format_actions, parse_action, parse_actions
 
 
@@ -20,6 +21,28 @@ def test_a_plan_reads_back_as_the_same_value(tmp_path):
     path = tmp_path / "plan.json"
     artifact.save(small_plan(), path)
     assert load_plan(path) == small_plan()
+
+
+def test_ways_of_an_older_plan_are_read(tmp_path):
+    raw = json.loads(artifact.to_json(small_plan()))
+    raw["baselines"] = [
+        {"name": "even layers", "layers_per_stage": [2, 1], "step_s": 2.0, "fits": True}
+    ]
+    (tmp_path / "plan.json").write_text(json.dumps(raw))
+    (baseline,) = load_plan(tmp_path / "plan.json").baselines
+    assert (baseline.missing_bytes, baseline.judgement) == (0, "")
+
+
+def test_other_ways_are_quicker_only_if_they_fit_and_by_more_than_a_percent():
+    entry = Baseline(name="a", layers_per_stage=(), step_s=0.5, fits=True)
+    others = (
+        replace(entry, name="much", step_s=0.6),
+        replace(entry, name="too large", fits=False),
+        replace(entry, name="hardly", step_s=0.995),
+        replace(entry, name="most"),
+    )
+    plan = replace(small_plan(), baselines=others)
+    assert [other.name for other in plan.quicker_baselines] == ["most", "much"]
 
 
 def test_a_plan_knows_its_stages_and_layers():

@@ -78,10 +78,21 @@ def test_a_plan_is_one_table_one_result_and_one_proof():
         "       layers.2, head (1 recomputed)",
         "",
         "480 ms a step, 8.53 k tokens/s, bubble 25.0 %, 1.50 of 2 cards busy",
-        "beside it: even layers 1.25x the time, equal time does not fit",
+        "beside it: even layers 1.25x the time",
+        "do not fit: equal time",
         "optimal: no cut has a shorter step under a named schedule; 3 simulated in "
         "250 ms",
     ]
+
+
+def test_another_way_that_is_quicker_is_said_clearly():
+    quick = Baseline(name="ZeRO-3", layers_per_stage=(), step_s=0.4, fits=True)
+    too_large = dataclasses.replace(quick, name="single card", step_s=0.1, fits=False)
+    plan = dataclasses.replace(PLAN, baselines=(*PLAN.baselines, too_large, quick))
+    lines = describe_plan(plan).splitlines()
+    assert "quicker: ZeRO-3 would take 400 ms a step; planner compare says why" in lines
+    assert "beside it: ZeRO-3 0.83x the time, even layers 1.25x the time" in lines
+    assert "do not fit: equal time, single card" in lines
 
 
 def joined_by(*links):

@@ -8,6 +8,7 @@ import click
 
 from planner import __version__
 from planner.cli.check_command import check
+from planner.cli.compare_command import compare
 from planner.cli.failure import PlannerGroup
 from planner.cli.profile_command import profile
 from planner.cli.run_command import run
@@ -21,10 +22,10 @@ def main() -> None:
     """Train a Hugging Face model that does not fit on one card.
 
     profile says what each layer costs, solve cuts the model into one stage a
-    card, run trains it, report draws it; check tries whether a model can be cut.
-    Try demo first.
+    card, compare says what other ways would take, run trains it, report draws it;
+    check tries whether a model can be cut. Try demo first.
     """
 
 
-for command in (profile, solve, run, report, check, cards, demo):
+for command in (profile, solve, compare, run, report, check, cards, demo):
     main.add_command(command)

@@ -98,33 +98,37 @@ def baseline_rows(plan: Plan) -> tuple[TableRow, ...]:
 
     Returns:
         Rows of name, layers a stage, predicted step time, difference to this plan
-        and whether it fits; this plan is marked.
+        and whether it fits or what is missing; this plan is marked.
     """
     step_s = plan.predicted.step_s
     own = tuple(len(stage.layers) for stage in plan.stages)
     frame = pd.DataFrame(
         [
-            ("this plan", own, step_s, True, True),
+            ("this plan", own, step_s, True, 0, True),
             *(
-                (b.name, b.layers_per_stage, b.step_s, b.fits, False)
+                (b.name, b.layers_per_stage, b.step_s, b.fits, b.missing_bytes, False)
                 for b in plan.baselines
             ),
         ],
-        columns=["name", "layers", "step_s", "fits", "is_plan"],
+        columns=["name", "layers", "step_s", "fits", "missing", "is_plan"],
     ).sort_values("step_s", kind="stable")
     return tuple(
         TableRow(
             cells=(
                 row["name"],
-                ", ".join(map(str, row["layers"])),
+                ", ".join(map(str, row["layers"])) or "all on every card",
                 format_seconds(row["step_s"]),
                 "-" if row["is_plan"] else _longer(row["step_s"], step_s),
-                "yes" if row["fits"] else "no",
+                "yes" if row["fits"] else _lacks(row["missing"]),
             ),
             is_marked=row["is_plan"],
         )
         for row in frame.to_dict("records")
     )
+
+
+def _lacks(missing_bytes: int) -> str:
+    return f"no, lacks {format_bytes(missing_bytes)}" if missing_bytes else "no"
 
 
 def _longer(step_s: float, plan_s: float) -> str:

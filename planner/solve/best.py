@@ -10,6 +10,7 @@ from planner.errors import WishError
 from planner.model_profile import ModelProfile
 from planner.plan import (
     SAME_DEVICE,
+    Baseline,
     LinkPlan,
     OptimizerPlan,
     Plan,
@@ -89,6 +90,26 @@ def best_plan(
     plan = _plan(profile, found.best, profile_ref, report)
     check_plan(plan, profile)
     return plan
+
+
+def other_ways(
+    profile: ModelProfile, cluster: Cluster, wishes: Wishes
+) -> tuple[Baseline, ...]:
+    """What others would do where no plan fits.
+
+    Args:
+        profile: Of the model.
+        cluster: Of the user.
+        wishes: What is fixed.
+
+    Returns:
+        One entry a way, at the smallest microbatch size and under the first schedule
+        that the wishes allow; none for one card.
+
+    Raises:
+        WishError: A wish cannot be met by any plan.
+    """
+    return baselines(settings_of(profile, cluster, wishes)[0], None)
 
 
 def _search_all(settings: tuple[Setting, ...], wishes: Wishes) -> Found:
@@ -223,7 +244,7 @@ def _plan(
             tokens_per_s=num_tokens / candidate.step_s if candidate.step_s else 0.0,
         ),
         solver=report,
-        baselines=baselines(setting),
+        baselines=baselines(setting, candidate),
     )
 
 

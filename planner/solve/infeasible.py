@@ -16,6 +16,7 @@ from planner.errors import InfeasibleError
 from planner.memory import stage_parameters
 from planner.model_profile import ModelProfile
 from planner.optimizers import optimizer_spec
+from planner.solve.baselines import baselines
 from planner.solve.candidate import Candidate, judge
 from planner.solve.columns import ColumnTables
 from planner.solve.setting import Setting
@@ -65,6 +66,10 @@ def infeasible(
             "neither more cards, recompute nor a smaller profiled microbatch would "
             "make it fit; try a shorter --seq-len or a smaller model"
         )
+    ways = [entry for entry in baselines(settings[0], None) if entry.fits]
+    if ways:
+        named = "; ".join(f"{x.name} ({format_seconds(x.step_s)} a step)" for x in ways)
+        lines.append(f"fits another way, which planner does not run: {named}")
     return InfeasibleError(
         "\n  ".join(lines),
         shortfall_bytes=shortfall_bytes,

@@ -179,10 +179,11 @@ def test_what_others_would_do_stands_beside_the_plan():
     plan = solve(language_model(), cluster(2), global_batch_size=8)
     others = {baseline.name: baseline for baseline in plan.baselines}
     assert others["even layers"].layers_per_stage == (16, 16)
-    assert set(others) == {"even layers", "equal parameters", "equal time"}
+    assert others["single card"].step_s == pytest.approx(8 * 39 * 3e-3)
+    assert len(others) == 10
     for baseline in others.values():
         assert baseline.fits
-        assert baseline.step_s >= plan.predicted.step_s * (1 - 1e-9)
+        assert baseline.judgement
 
 
 def test_tokens_per_second_are_those_of_the_whole_batch():
