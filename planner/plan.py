@@ -219,10 +219,12 @@ class OptimizerPlan:
     Attributes:
         name: Such as `adamw`.
         bytes_per_parameter: Weight, gradient and states together [bytes].
+        passed_over: Those that change training less, with which nothing fits.
     """
 
     name: str
     bytes_per_parameter: PositiveInt
+    passed_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

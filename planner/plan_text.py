@@ -46,6 +46,7 @@ def describe_plan(plan: Plan) -> str:
             *_table(plan),
             "",
             *_result(plan),
+            *_optimizer(plan),
             *_links(plan),
             *_others(plan),
             _proof(plan),
@@ -109,6 +110,19 @@ def describe_links(plan: Plan) -> str:
     text = links[0][1].name if len(runs) == 1 else "; ".join(parts)
     origins = dict.fromkeys(link.origin for _, link in links)
     return f"{text} ({', '.join(origins)})"
+
+
+def _optimizer(plan: Plan) -> list[str]:
+    own = plan.optimizer
+    if not own.passed_over:
+        return []
+    text = (
+        f"optimizer: {own.name}, {own.bytes_per_parameter} bytes a parameter, as "
+        f"nothing fits with {' or '.join(own.passed_over)}"
+    )
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False
+    )
 
 
 def _links(plan: Plan) -> list[str]:

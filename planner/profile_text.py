@@ -8,7 +8,7 @@ from planner.cards import CARDS, DEFAULT_CUDA_RESERVE_BYTES
 from planner.least_cards import least_cards
 from planner.memory import stage_parameters
 from planner.model_profile import LayerProfile, ModelProfile
-from planner.optimizers import OPTIMIZERS, OptimizerSpec, optimizer_spec
+from planner.optimizers import OptimizerSpec, optimizer_spec, optimizers_for
 from planner.table import format_table
 from planner.units import MIB, format_bytes, format_count, format_figure, format_seconds
 
@@ -202,7 +202,8 @@ def card_sentence(profile: ModelProfile) -> str:
 
 
 def _optimizers(profile: ModelProfile) -> tuple[OptimizerSpec, ...]:
-    return tuple(optimizer_spec(name, profile.dtype) for name in OPTIMIZERS)
+    names = optimizers_for(profile.dtype)
+    return tuple(optimizer_spec(name, profile.dtype) for name in names)
 
 
 def _both_s(layer: LayerProfile) -> float:

@@ -3,7 +3,12 @@
 import pytest
 
 from planner.errors import WishError
-from planner.optimizers import OPTIMIZERS, optimizer_spec
+from planner.optimizers import (
+    OPTIMIZERS,
+    automatic_optimizers,
+    optimizer_spec,
+    optimizers_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,6 +18,7 @@ from planner.optimizers import OPTIMIZERS, optimizer_spec
         ("adamw", "bfloat16", 2, 2, 12),
         ("sgd", "float32", 4, 4, 0),
         ("sgd", "bfloat16", 2, 2, 4),
+        ("adamw-bf16", "bfloat16", 2, 2, 4),
     ],
 )
 def test_bytes_per_parameter(name, dtype, weight, gradient, state):
@@ -23,7 +29,8 @@ def test_bytes_per_parameter(name, dtype, weight, gradient, state):
         state,
     )
     assert spec.bytes_per_parameter == weight + gradient + state
-    assert spec.step_bytes == (4 if dtype == "bfloat16" else 0)
+    rounded = 41 if name == "adamw-bf16" else 4
+    assert spec.step_bytes == (rounded if dtype == "bfloat16" else 0)
 
 
 def test_auto_is_adamw():
@@ -33,3 +40,17 @@ def test_auto_is_adamw():
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(WishError, match=f"'lion'; there are {', '.join(OPTIMIZERS)}"):
         optimizer_spec("lion", "float32")
+
+
+def test_weights_are_rounded_at_random_in_bfloat16_only():
+    with pytest.raises(
+        WishError, match=r"trains bfloat16 weights, and these are float"
+    ):
+        optimizer_spec("adamw-bf16", "float32")
+    assert optimizers_for("float32") == ("adamw", "sgd")
+    assert optimizers_for("bfloat16") == OPTIMIZERS
+
+
+def test_auto_tries_first_what_changes_training_least():
+    assert automatic_optimizers("float32") == ("adamw",)
+    assert automatic_optimizers("bfloat16") == ("adamw", "adamw-bf16")

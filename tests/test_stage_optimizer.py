@@ -124,9 +124,42 @@ def test_states_are_what_a_checkpoint_must_keep(name, dtype, expected):
 
 def test_an_optimizer_that_cannot_be_run_is_refused_with_those_that_can():
     with pytest.raises(
-        WishError, match=r"'lion' cannot be run; .*--optimizer adamw or sgd"
+        WishError, match=r"'lion' cannot be run; .*--optimizer adamw, adamw-bf16 or sgd"
     ):
         StageOptimizer("lion", parameters())
+
+
+def test_rounded_steps_follow_the_names_of_the_parameters():
+    one, other, stranger = (
+        [torch.nn.Parameter(torch.ones(99, 9, dtype=torch.bfloat16))] for _ in range(3)
+    )
+    for group, names in ((one, ["w"]), (other, ["w"]), (stranger, ["v"])):
+        optimizer = StageOptimizer("adamw-bf16", group, names=names)
+        group[0].grad = torch.ones_like(group[0])
+        optimizer.step(1e-3)
+    assert torch.equal(one[0], other[0])
+    assert not torch.equal(one[0], stranger[0])
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw-bf16", "sgd"])
+def test_a_restored_optimizer_goes_on_bit_for_bit(name):
+    dtype = torch.bfloat16
+    straight, stopped = parameters(dtype), parameters(dtype)
+    first, second = (StageOptimizer(name, group) for group in (straight, stopped))
+    for number, grads in enumerate(gradients(4)):
+        if number == 2:
+            states = [
+                {key: value.clone() for key, value in state.items()}
+                for state in second.states("abc").values()
+            ]
+            second = StageOptimizer(name, stopped)
+            second.restore(states)
+        for group in (straight, stopped):
+            for parameter, grad in zip(group, grads, strict=True):
+                parameter.grad = grad.to(dtype)
+        first.step(0.01)
+        second.step(0.01)
+    assert all(map(torch.equal, straight, stopped))
 
 
 # --- clipping -----------------------------------------------------------------
@@ -189,8 +222,11 @@ def test_a_largest_norm_of_0_is_off():
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["largest first", "largest last"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, dtype) for name in KINDS for dtype in ("float32", "bfloat16")]
+    + [("adamw-bf16", "bfloat16")],
+)
 def test_the_end_of_a_step_takes_no_more_than_is_foreseen(name, dtype, order):
     shapes = [(100, 80), (30, 40), (30,)][::order]
     stage = [torch.nn.Parameter(torch.randn(s).to(DTYPES[dtype])) for s in shapes]

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from planner.cli.newest import PROFILES, newest_first
 from planner.cli.parameters import auto_or_integer, say_aside
 from planner.errors import ArtifactError, InfeasibleError
+from planner.optimizers import OPTIMIZERS
 from planner.schedule.named import SCHEDULES
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ _OPTIONS = (
     ),
     click.option(
         "--optimizer",
-        type=click.Choice(["auto", "adamw", "sgd"]),
+        type=click.Choice(["auto", *OPTIMIZERS]),
         default="auto",
         show_default=True,
     ),

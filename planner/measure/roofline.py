@@ -126,6 +126,10 @@ def estimate_times(run: LayerRun, card: Card, dtype: torch.dtype) -> LayerTimes:
     )
 
 
+# Of one parameter, as counted while `adamw-bf16` ran operation by operation [bytes].
+_ROUNDED_STEP_MOVES = 218
+
+
 def optimizer_seconds(card: Card, dtype: torch.dtype) -> dict[str, float]:
     """Time of an optimizer step of one parameter on a card that is not there.
 
@@ -145,5 +149,7 @@ def optimizer_seconds(card: Card, dtype: torch.dtype) -> dict[str, float]:
         moved = 3 * bf16 + (bf16 + fp32) + 3 * fp32 + (fp32 + bf16)
     # AdamW also reads and writes two states.
     by_name = {"adamw": moved + 4 * fp32, "sgd": moved}
+    if dtype != torch.float32:
+        by_name["adamw-bf16"] = 3 * bf16 + _ROUNDED_STEP_MOVES
     rate = card.memory_bandwidth * EFFICIENCY.memory
     return {name: num_bytes / rate for name, num_bytes in by_name.items()}

@@ -21,7 +21,7 @@ from planner.measure.progress import Steps
 from planner.measure.roofline import optimizer_seconds
 from planner.measure.timed import LayerTimes, time_around, time_optimizer
 from planner.model_profile import LayerProfile
-from planner.optimizers import OPTIMIZERS
+from planner.optimizers import optimizers_for
 
 
 class Visit:
@@ -149,7 +149,7 @@ class Visit:
             return optimizer_seconds(bench.card, DTYPES[self._builder.dtype])
         learned = [p for p in run.parameters if p.requires_grad]
         found = {}
-        for name in OPTIMIZERS:
+        for name in optimizers_for(self._builder.dtype):
             work = LayerWork(size=self._builder.shape[0], layer=index, optimizer=name)
             with self._load.like(work):
                 found[name] = time_optimizer(name, learned, bench.device)

@@ -134,7 +134,10 @@ def step_peak_bytes(layers: Sequence[LayerProfile], optimizer: OptimizerSpec) ->
     """
     highest = dropped = 0
     for layer in layers:
-        needed = layer.largest_parameter * optimizer.step_bytes
+        at_once = layer.largest_parameter
+        if optimizer.step_parameters:
+            at_once = min(at_once, optimizer.step_parameters)
+        needed = at_once * optimizer.step_bytes
         highest = max(highest, needed - dropped)
         dropped += layer.num_parameters * optimizer.gradient_bytes
     return highest

@@ -55,6 +55,7 @@ class DeviceTrainer:
             plan.optimizer.name,
             self.parameters.values(),
             weight_decay=self.options.weight_decay,
+            names=self.parameters,
         )
         self.engine = Engine(
             [

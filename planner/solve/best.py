@@ -2,12 +2,14 @@
 
 import math
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import planner
 from planner.cards import Cluster, Link, LinksFrom
 from planner.errors import WishError
 from planner.model_profile import ModelProfile
+from planner.optimizers import automatic_optimizers
 from planner.plan import (
     SAME_DEVICE,
     Baseline,
@@ -45,7 +47,9 @@ def best_plan(
 ) -> Plan:
     """Find the plan with the smallest step time.
 
-    All cards are used, with one or several stages each, in the order given.
+    All cards are used, with one or several stages each, in the order given. Of the
+    optimizers, the first is taken with which something fits, not the quickest: they
+    change what is learned.
 
     Args:
         profile: Of the model.
@@ -65,8 +69,14 @@ def best_plan(
     """
     started = time.monotonic()
     _check_counts(profile, cluster, wishes)
-    settings = settings_of(profile, cluster, wishes)
-    found = _search_all(settings, wishes)
+    deadline = started + wishes.time_limit_s
+    passed_over: list[str] = []
+    for name in _optimizers(profile, wishes):
+        settings = settings_of(profile, cluster, replace(wishes, optimizer=name))
+        found = _search_all(settings, wishes, deadline)
+        if found.best is not None:
+            break
+        passed_over.append(name)
     if found.best is None:
         raise infeasible(
             profile,
@@ -87,7 +97,7 @@ def best_plan(
         candidates=found.num_candidates,
         solve_s=time.monotonic() - started,
     )
-    plan = _plan(profile, found.best, profile_ref, report)
+    plan = _plan(profile, found.best, profile_ref, report, tuple(passed_over))
     check_plan(plan, profile)
     return plan
 
@@ -112,9 +122,17 @@ def other_ways(
     return baselines(settings_of(profile, cluster, wishes)[0], None)
 
 
-def _search_all(settings: tuple[Setting, ...], wishes: Wishes) -> Found:
+def _optimizers(profile: ModelProfile, wishes: Wishes) -> tuple[str, ...]:
+    """Those to try until something fits."""
+    if wishes.optimizer == "auto":
+        return automatic_optimizers(profile.dtype)
+    return (wishes.optimizer,)
+
+
+def _search_all(
+    settings: tuple[Setting, ...], wishes: Wishes, deadline: float
+) -> Found:
     """Search one setting after the other, each against the best so far."""
-    deadline = time.monotonic() + wishes.time_limit_s
     best, num_candidates = None, 0
     bounds_s, own = [], []
     for setting in settings:
@@ -145,8 +163,18 @@ def _quick_answer(
     profile: ModelProfile, cluster: Cluster, wishes: Wishes
 ) -> Candidate | None:
     """A plan under other wishes, not proven best; None if nothing fits."""
+    answers = (
+        _quick_answer_with(name, profile, cluster, wishes)
+        for name in _optimizers(profile, wishes)
+    )
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _quick_answer_with(
+    optimizer: str, profile: ModelProfile, cluster: Cluster, wishes: Wishes
+) -> Candidate | None:
     best = None
-    settings = settings_of(profile, cluster, wishes)
+    settings = settings_of(profile, cluster, replace(wishes, optimizer=optimizer))
     # One stage a device is found soonest.
     simple = [setting for setting in settings if setting.stages_per_device == 1]
     for setting in simple or settings:
@@ -208,6 +236,7 @@ def _plan(
     candidate: Candidate,
     profile_ref: ProfileRef,
     report: SolverReport,
+    passed_over: tuple[str, ...],
 ) -> Plan:
     setting, timeline = candidate.setting, candidate.timeline
     batch = setting.num_microbatches * setting.microbatch_size
@@ -234,6 +263,7 @@ def _plan(
         optimizer=OptimizerPlan(
             name=setting.optimizer.name,
             bytes_per_parameter=setting.optimizer.bytes_per_parameter,
+            passed_over=passed_over,
         ),
         predicted=PlanPrediction(
             step_s=candidate.step_s,

@@ -15,7 +15,7 @@ from planner.cluster import with_one_more
 from planner.errors import InfeasibleError
 from planner.memory import stage_parameters
 from planner.model_profile import ModelProfile
-from planner.optimizers import optimizer_spec
+from planner.optimizers import automatic_optimizers
 from planner.solve.baselines import baselines
 from planner.solve.candidate import Candidate, judge
 from planner.solve.columns import ColumnTables
@@ -54,7 +54,7 @@ def infeasible(
     shortfall_bytes = max(best.excess_bytes)
     device = best.excess_bytes.index(shortfall_bytes)
     levers = tuple(_levers(profile, cluster, wishes, solve))
-    lines = [_headline(profile, cluster, wishes), _tightest(best, device)]
+    lines = [_headline(profile, cluster, settings[0]), _tightest(best, device)]
     if levers:
         offers = "; or ".join(
             f"{' '.join(arguments)} ({format_seconds(step_s)} a step)"
@@ -63,8 +63,8 @@ def infeasible(
         lines.append(f"would fit: {offers}")
     else:
         lines.append(
-            "neither more cards, recompute nor a smaller profiled microbatch would "
-            "make it fit; try a shorter --seq-len or a smaller model"
+            "neither more cards, another optimizer, recompute nor a smaller profiled "
+            "microbatch would make it fit; try a shorter --seq-len or a smaller model"
         )
     ways = [entry for entry in baselines(settings[0], None) if entry.fits]
     if ways:
@@ -115,8 +115,8 @@ def least_bad(setting: Setting, wishes: Wishes) -> Candidate:
     return judge(setting, tuple(cut), recompute)
 
 
-def _headline(profile: ModelProfile, cluster: Cluster, wishes: Wishes) -> str:
-    spec = optimizer_spec(wishes.optimizer, profile.dtype)
+def _headline(profile: ModelProfile, cluster: Cluster, setting: Setting) -> str:
+    spec = setting.optimizer
     count = stage_parameters(profile.layers, profile.ties)
     needed_bytes = count * spec.bytes_per_parameter
     capacity_bytes = sum(device.memory_bytes for device in cluster.devices)
@@ -186,6 +186,10 @@ def _other_wishes(
     replace = dataclasses.replace
     if wishes.recompute == "none":
         yield ("--recompute", "auto"), replace(wishes, recompute="auto")
+    names = automatic_optimizers(profile.dtype)
+    if wishes.optimizer in names:
+        for name in names[names.index(wishes.optimizer) + 1 :]:
+            yield ("--optimizer", name), replace(wishes, optimizer=name)
     if wishes.schedule == "gpipe":
         yield ("--schedule", "1f1b"), replace(wishes, schedule="1f1b")
     for size in reversed(profile.microbatch_sizes):

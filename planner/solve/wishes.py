@@ -23,7 +23,8 @@ class Wishes:
         schedule: A name, or `auto` to try all.
         recompute: `auto` to recompute where memory asks for it, in `none` of the
             layers, or in all that may be (`full`).
-        optimizer: A name, or `auto` for `adamw`.
+        optimizer: A name, or `auto` for the first of `automatic_optimizers` with which
+            something fits.
         layers_per_stage: Number of layers of each stage, embedding and head
             included; None to search.
         time_limit_s: When to stop and say what was found [s].
