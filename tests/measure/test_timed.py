@@ -8,6 +8,7 @@ import torch
 from layer_runs import CONFIGS, model_run, module_run
 from torch import nn
 
+from planner.chain.source import DTYPES
 from planner.measure import sampling, timed
 from planner.measure.layer_run import LayerRun
 from planner.measure.timed import (
@@ -16,7 +17,7 @@ from planner.measure.timed import (
     time_layer,
     time_optimizer,
 )
-from planner.optimizers import OPTIMIZERS
+from planner.optimizers import optimizers_for
 
 CPU = torch.device("cpu")
 
@@ -151,21 +152,27 @@ def test_what_surrounds_the_layers_is_taken_off_but_no_time_is_below_0():
     assert times.without_forward_overhead(5.0).forward_s == 0.0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(x, dtype) for dtype in ("float32", "bfloat16") for x in optimizers_for(dtype)],
+)
 def test_the_end_of_a_step_is_timed_per_parameter_and_changes_none(
     clock, monkeypatch, name, dtype
 ):
     stepped = []
 
     class Slow(timed.StageOptimizer):
+        def __init__(self, name, given, **options):
+            super().__init__(name, given, **options)
+            self.given = given
+
         def step(self, lr):
-            stepped.extend(p.grad.norm() for p, _ in self._pairs)
+            stepped.extend(p.grad.norm() for p in self.given)
             super().step(lr)
             clock.now_s += 7.2
 
     monkeypatch.setattr(timed, "StageOptimizer", Slow)
-    parameters = list(nn.Linear(8, 8, dtype=dtype).parameters())
+    parameters = list(nn.Linear(8, 8, dtype=DTYPES[dtype]).parameters())
     before = [p.detach().clone() for p in parameters]
     assert time_optimizer(name, parameters, CPU) == pytest.approx(7.2 / 72)
     assert all(map(torch.equal, before, parameters))

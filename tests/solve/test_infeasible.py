@@ -14,9 +14,16 @@ from planner.units import GIB
 
 
 def refused(profile, cards, **wishes):
+    wishes = {"optimizer": "adamw", **wishes}
     with pytest.raises(InfeasibleError) as caught:
         best_plan(profile, cards, Wishes(**wishes), profile_ref=REF)
     return caught.value
+
+
+def offer_of(error, option):
+    """The one whose first option this is."""
+    (found,) = (x for x in error.would_fit if x["arguments"][0] == option)
+    return found
 
 
 def test_llama_moe_does_not_fit_four_cards_of_24_gib():
@@ -28,10 +35,33 @@ def test_llama_moe_does_not_fit_four_cards_of_24_gib():
     text = str(error)
     assert "needs 100.4 GiB for weights, gradients and AdamW against 96.0 GiB" in text
     assert error.exit_code == 3
-    offer = error.would_fit[0]
-    assert offer["arguments"][:2] == ["--gpus", "5"]
-    plan = best_plan(profile, parse_cluster("5", profile), Wishes(), profile_ref=REF)
+    assert offer_of(error, "--gpus")["arguments"][:2] == ["--gpus", "5"]
+    wishes = Wishes(optimizer="adamw")
+    plan = best_plan(profile, parse_cluster("5", profile), wishes, profile_ref=REF)
     assert plan.stages[0].predicted.memory_bytes.overhead == DEFAULT_CUDA_RESERVE_BYTES
+
+
+def test_llama_moe_fits_four_cards_with_weights_that_are_rounded_at_random():
+    rows = layers([1e-3] * 34, num_parameters=6_740_000_000 // 34)
+    device = ProfiledDevice(name="rtx3090ti", memory_bytes=24 * GIB)
+    profile = ModelProfile(layers=rows, device=device)
+    cards = parse_cluster("4", profile)
+    offer = offer_of(refused(profile, cards), "--optimizer")
+    assert offer["arguments"] == ["--optimizer", "adamw-bf16"]
+    for wishes in (Wishes(optimizer="adamw-bf16"), Wishes()):
+        plan = best_plan(profile, cards, wishes, profile_ref=REF)
+        assert plan.optimizer.name == "adamw-bf16"
+        assert plan.optimizer.bytes_per_parameter == 8
+        assert plan.predicted.step_s <= offer["step_s"] * (1 + 1e-9)
+    assert plan.optimizer.passed_over == ("adamw",)
+
+
+def test_where_everything_fits_the_optimizer_changes_nothing_that_it_need_not():
+    device = ProfiledDevice(optimizer_s_per_parameter={"adamw": 0.1})
+    profile = ModelProfile(layers=layers([1.0] * 4, num_parameters=5), device=device)
+    plan = best_plan(profile, cluster(2), Wishes(), profile_ref=REF)
+    assert plan.optimizer.name == "adamw"
+    assert plan.optimizer.passed_over == ()
 
 
 def test_the_shortfall_is_that_of_the_least_bad_cut():
@@ -67,13 +97,15 @@ def test_one_more_card_is_offered_with_its_link():
     )
     links = "1GB/s,1s,1GB/s,2s"
     error = refused(profile, parse_cluster("3", profile, link=links, reserve="0"))
-    arguments = error.would_fit[0]["arguments"]
+    offer = offer_of(error, "--gpus")
+    arguments = offer["arguments"]
     assert arguments[:4] == ["--gpus", "4", "--link", links + ",1GB/s,2s"]
     cards = parse_cluster("4", profile, link=arguments[3], reserve="0")
     batch = int(arguments[arguments.index("--global-batch-size") + 1])
-    plan = best_plan(profile, cards, Wishes(global_batch_size=batch), profile_ref=REF)
+    wishes = Wishes(global_batch_size=batch, optimizer="adamw")
+    plan = best_plan(profile, cards, wishes, profile_ref=REF)
     # The lever is a plan that was found soon; the search may find a quicker one.
-    assert plan.predicted.step_s <= error.would_fit[0]["step_s"] * (1 + 1e-9)
+    assert plan.predicted.step_s <= offer["step_s"] * (1 + 1e-9)
 
 
 def test_recompute_is_offered_where_it_was_forbidden():
@@ -113,7 +145,8 @@ def test_1f1b_is_offered_where_gpipe_was_wished():
 def test_a_better_cut_is_offered_where_the_wish_does_not_fit():
     profile = ModelProfile(layers=layers([1.0] * 4, num_parameters=100))
     error = refused(profile, cluster(2, memory_bytes=3300), layers_per_stage=(1, 3))
-    assert [o["arguments"] for o in error.would_fit] == [["--layers-per-stage", "2,2"]]
+    offer = offer_of(error, "--layers-per-stage")
+    assert offer["arguments"] == ["--layers-per-stage", "2,2"]
 
 
 def test_a_layer_that_fits_no_card_leaves_no_offer():
