@@ -1,218 +1,138 @@
-"""Models on cards for `own_order.py`: times, memory and cuts, without the search."""
+"""The twelve cases of `own_order.py`, and the best cut of an order by hand.
 
-import dataclasses
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
+Times, memory and recompute of a cut are those of `planner solve`.
+"""
 
-from planner.cards import Cluster
-from planner.memory import (
-    layer_levels,
-    levels_of,
-    receive_buffer_bytes,
-    stage_parameters,
+from collections.abc import Iterable, Iterator
+from itertools import permutations
+from pathlib import Path
+
+from planner.cluster import parse_cluster
+from planner.model_profile import load_profile
+from planner.solve import Wishes
+from planner.solve.candidate import Candidate, judge
+from planner.solve.columns import ColumnTables
+from planner.solve.setting import Cut, Setting, cut_from_counts, settings_of
+
+PROFILES = Path(__file__).parents[1] / "profiles"
+# Sample profile and number of cards like its own.
+CASES = (
+    ("llama-3.2-1b", 4),
+    ("qwen2.5-1.5b", 4),
+    ("gemma-2-2b", 4),
+    ("qwen2.5-3b", 4),
+    ("llama-3.2-3b", 4),
+    ("gemma-2-2b", 8),
+    ("qwen2.5-3b", 8),
+    ("llama-3.2-3b", 8),
+    ("llama-2-7b-hf", 8),
+    ("mistral-7b-v0.1", 8),
+    ("qwen2.5-7b", 8),
+    ("llama-3.1-8b", 8),
 )
-from planner.model_profile import ModelProfile
-from planner.optimizers import optimizer_spec
-from planner.schedule.placement import Placement, device_of_stage
-from planner.simulate import StageTimes
-from planner.solve.order.clock import clock
-from planner.solve.order.problem import OrderProblem, Rows, order_problem
-
-NOTHING = math.inf
-# Layers of each stage.
-Counts = tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A model on some cards.
+def settings_of_case(name: str, num_cards: int) -> tuple[Setting, ...]:
+    """Every named schedule that is possible in a case.
 
-    Attributes:
-        profile: Of the model.
-        cluster: Its cards.
-        placement: Where the stages are.
-        stages_per_device: How many each card has.
-        recompute: Whether every block is recomputed.
+    Args:
+        name: Of the sample profile.
+        num_cards: How many cards there are.
+
+    Returns:
+        The settings, with microbatches of one sequence.
+    """
+    profile = load_profile(PROFILES / f"{name}-rtx3090.json")
+    cluster = parse_cluster(str(num_cards), profile)
+    return settings_of(profile, cluster, Wishes(microbatch_size=1))
+
+
+def quickest(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The one with the shortest step.
+
+    Args:
+        candidates: To choose from.
+
+    Returns:
+        The first of the quickest; None if there is none.
+    """
+    return min(candidates, key=lambda candidate: candidate.step_s, default=None)
+
+
+class Cuts:
+    """The cuts of one order, each judged once.
+
+    Args:
+        setting: With a named order or one of our own.
     """
 
-    profile: ModelProfile
-    cluster: Cluster
-    placement: Placement
-    stages_per_device: int
-    recompute: bool
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._tables = ColumnTables(setting)
+        self._known: dict[Cut, Candidate | None] = {}
 
-    @property
-    def num_microbatches(self) -> int:
-        """The default of `planner solve`."""
-        return max(8, 2 * len(self.cluster))
-
-    @cached_property
-    def homes(self) -> tuple[int, ...]:
-        """Device of each stage."""
-        return device_of_stage(
-            self.placement, len(self.cluster), self.stages_per_device
-        )
-
-    @cached_property
-    def again(self) -> tuple[bool, ...]:
-        """Which layers are recomputed: all blocks or none."""
-        last = len(self.profile.layers) - 1
-        return tuple(self.recompute and 0 < i < last for i in range(last + 1))
-
-    def problem(self, counts: Counts) -> tuple[OrderProblem, float]:
-        """Times and memory of a cut, which may be too large, and its optimizer step.
+    def plan(self, cut: Cut) -> Candidate | None:
+        """Judge a cut with the recompute choice that fits and adds least time.
 
         Args:
-            counts: Layers of each stage.
+            cut: First and last layer of every stage.
 
         Returns:
-            The problem and the optimizer step of the slowest device [s].
+            The plan; None if it does not fit.
         """
-        ends = [sum(counts[: s + 1]) for s in range(len(counts))]
-        runs = [range(e - c, e) for c, e in zip(counts, ends, strict=True)]
-        stages = [self._stage(run) for run in runs]
-        rooms, steps_s = [], []
-        per_parameter = optimizer_spec("adamw", "bfloat16").bytes_per_parameter
-        rate_s = self.profile.device.optimizer_s_per_parameter["adamw"]
-        for device, card in enumerate(self.cluster.devices):
-            here = [s for s, home in enumerate(self.homes) if home == device]
-            own = [self.profile.layers[i] for s in here for i in runs[s]]
-            parameters = stage_parameters(own, self.profile.ties)
-            used = parameters * per_parameter + card.reserve_bytes
-            used += max(stages[s][2] for s in here) + sum(stages[s][3] for s in here)
-            rooms.append(card.memory_bytes - used)
-            steps_s.append(parameters * rate_s)
-        problem = order_problem(
-            [times for times, *_ in stages],
-            self.homes,
-            self.num_microbatches,
-            kept_bytes=[kept for _, kept, *_ in stages],
-        )
-        return dataclasses.replace(problem, room_bytes=tuple(rooms)), max(steps_s)
+        if cut not in self._known:
+            recompute = self._tables.recompute_of(cut)
+            found = judge(self.setting, cut, recompute) if recompute else None
+            self._known[cut] = found if found is not None and found.fits else None
+        return self._known[cut]
 
-    def _stage(self, run: range) -> tuple[StageTimes, int, int, int]:
-        """Times, kept bytes, workspace and buffers of a run of layers."""
-        layers, again = self.profile.layers, self.again
-        own = [layers[i] for i in run]
-        again_s = sum(layers[i].again_s for i in run if again[i])
-        sent = own[-1].output_bytes if run[-1] < len(layers) - 1 else 0
-        received = layers[run[0] - 1].output_bytes if run[0] else 0
-        link = self.cluster.link_after(0)
-        times = StageTimes(
-            forward_s=sum(x.forward_s for x in own),
-            backward_s=sum(x.backward_s for x in own) + again_s,
-            input_grad_s=sum(x.input_grad_s for x in own) + again_s,
-            weight_grad_s=sum(x.weight_grad_s for x in own),
-            send_forward_s=link.transfer_s(sent),
-            send_backward_s=link.transfer_s(received),
-        )
-        levels = levels_of(layer_levels(layers[i], again[i]) for i in run)
-        kept = levels.kept_bytes
-        highest = max(levels.forward_bytes, levels.backward_bytes)
-        # What is sent counts from the start of the step.
-        buffers = 2 * receive_buffer_bytes(
-            num_microbatches=self.num_microbatches,
-            input_bytes=received,
-            output_bytes=sent,
-        )
-        return times, kept, highest - kept, buffers
-
-    def score(
-        self, rows: Rows, counts: Counts, *, limit_s: float = NOTHING
-    ) -> tuple[float, float]:
-        """How good an order with a cut is; smaller is better.
+    def best(self, starts: Iterable[Cut]) -> Candidate | None:
+        """Move layers from stage to stage as long as the step gets shorter.
 
         Args:
-            rows: The order.
-            counts: Layers of each stage.
-            limit_s: Slower ones are of no interest [s].
+            starts: Cuts to start from the best of; those with another number of
+                stages are passed over.
 
         Returns:
-            By how much all devices together miss their room [bytes], and the
-            simulated step time; infinite if of no interest [s].
+            The best plan found; None if no start fits.
         """
-        problem, optimizer_s = self.problem(counts)
-        excess = sum(
-            max(max(accumulate(problem.growth_bytes[c] for c in row)) - room, 0.0)
-            for row, room in zip(rows, problem.room_bytes, strict=True)
-        )
-        if excess:
-            return excess, NOTHING
-        makespan_s = clock(problem, rows, limit_s=limit_s - optimizer_s).makespan_s
-        return 0.0, makespan_s + optimizer_s
-
-
-def is_possible(problem: OrderProblem) -> bool:
-    """Whether one microbatch fits every device.
-
-    Args:
-        problem: Times, homes and memory.
-
-    Returns:
-        False if there is no order at all.
-    """
-    rooms = zip(problem.stages, problem.room_bytes, strict=True)
-    return all(sum(problem.kept_bytes[s] for s in own) <= room for own, room in rooms)
-
-
-def first_cuts(case: Case) -> list[Counts]:
-    """Cuts to start from.
-
-    Args:
-        case: The model and the cards.
-
-    Returns:
-        As many layers in every stage, and as much time.
-    """
-    times_s = [x.forward_s + x.backward_s for x in case.profile.layers]
-    cuts = []
-    for weights in ([1.0] * len(times_s), times_s):
-        num_stages, total = len(case.homes), sum(weights)
-        counts, done, stage = [0] * num_stages, 0.0, 0
-        for index, weight in enumerate(weights):
-            full = done + weight / 2 > total * (stage + 1) / num_stages
-            must = len(weights) - index <= num_stages - 1 - stage
-            if stage < num_stages - 1 and counts[stage] and (full or must):
-                stage += 1
-            counts[stage] += 1
-            done += weight
-        if all(counts):
-            cuts.append(tuple(counts))
-    return list(dict.fromkeys(cuts))
-
-
-def climb(case: Case, rows: Rows, counts: Counts) -> tuple[float, Counts]:
-    """Move layers until the order fits, then as long as the step gets shorter.
-
-    Args:
-        case: The model and the cards.
-        rows: The order, which stays.
-        counts: Where to start.
-
-    Returns:
-        Step time, infinite if nothing near fits [s], and cut.
-    """
-    best = case.score(rows, counts)
-    improved = True
-    while improved:
-        improved = False
-        for changed in _shifted(counts):
-            score = case.score(rows, changed, limit_s=best[1])
-            if score < (best[0], best[1] * (1 - 1e-9)):
-                best, counts, improved = score, changed, True
+        cuts = [cut for cut in starts if len(cut) == self.setting.num_stages]
+        best = quickest(plan for cut in cuts if (plan := self.plan(cut)))
+        while best is not None:
+            plans = (plan for cut in shifted(best.cut) if (plan := self.plan(cut)))
+            step_s = best.step_s * (1 - 1e-9)
+            quicker = next((plan for plan in plans if plan.step_s < step_s), None)
+            if quicker is None:
                 break
-    return best[1], counts
+            best = quicker
+        return best
+
+    def near(self, cut: Cut) -> list[Candidate]:
+        """Judge every cut with one layer moved.
+
+        Args:
+            cut: First and last layer of every stage.
+
+        Returns:
+            Those that fit, quickest first.
+        """
+        plans = [plan for near in shifted(cut) if (plan := self.plan(near))]
+        return sorted(plans, key=lambda plan: plan.step_s)
 
 
-def _shifted(counts: Counts) -> Iterator[Counts]:
-    """Every cut with one layer moved from a stage to another."""
-    for source, count in enumerate(counts):
-        for target in range(len(counts)):
-            if source != target and count > 1:
-                changed = list(counts)
-                changed[source] -= 1
-                changed[target] += 1
-                yield tuple(changed)
+def shifted(cut: Cut) -> Iterator[Cut]:
+    """Every cut with one layer moved from a stage to another.
+
+    Args:
+        cut: First and last layer of every stage.
+
+    Yields:
+        The cuts; the samples may be cut between any two layers.
+    """
+    counts = [last + 1 - first for first, last in cut]
+    for source, target in permutations(range(len(counts)), 2):
+        changed = list(counts)
+        changed[source] -= 1
+        changed[target] += 1
+        if changed[source]:
+            yield cut_from_counts(changed)

@@ -1,184 +1,158 @@
 """What an order of our own gains: python benchmarks/own_order.py [--only TEXT].
 
-Twelve cases: sample profiles whose AdamW state fits on 4 or 8 RTX 3090 of 24 GB,
-`max(8, 2 * cards)` microbatches of one sequence of 2,048 tokens, the assumed
-links. Step time is simulated, optimizer included. In each case every named
-schedule gets the best of many cuts (layers are moved as long as that helps, from
-several starts, the own order's final cut among them), with no recompute or all of
-it, in the memory of the cards; our own order gets
+Twelve cases: the sample profiles whose AdamW state fits on 4 or 8 RTX 3090 of 24 GB,
+`max(8, 2 * cards)` microbatches of one sequence of 2,048 tokens, bfloat16, the assumed
+links. Times, memory and recompute are those of `planner solve`; step time is
+simulated, optimizer included. In the memory of the cards
 
-    same cut   the cut, homes, recompute and memory of the best named schedule
-    own cut    the best placement, and a cut sought in the same way
+    named      the best of all named schedules with one or two stages a card: each gets
+               the cut that the solver finds, and those that suit the others and our own
+               orders best, and the best of these is made better layer by layer
+    same cut   cut, homes and recompute of `named` in an order of our own, which starts
+               from the named order
+    own cut    the best order of our own: an order is made for a cut, then a cut sought
+               for the order in the same way, in turn, from the best named plan of each
+               placement; in the end cuts with one layer moved get orders of their own.
+               `planner solve` gives orders to the best two cuts only
 
-`bound` is what no order of the own cut can beat. No named order is given to our
-own as a start, so what is gained here is gained by itself.
+`floor` is what no order of any cut can beat: all work shared out evenly.
 """
 
 import argparse
 import math
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from order_cases import NOTHING, Case, Counts, climb, first_cuts, is_possible
+from order_cases import CASES, Cuts, quickest, settings_of_case
 
-from planner.cluster import parse_cluster
-from planner.model_profile import ModelProfile, load_profile
-from planner.schedule.named import SCHEDULES, schedule_actions
-from planner.schedule.placement import Placement
-from planner.solve.order.bound import bound_s
-from planner.solve.order.clock import clock
-from planner.solve.order.planned import NUM_EVALUATIONS, best_rows
-from planner.solve.order.problem import rows_of
+from planner.solve.candidate import Candidate
+from planner.solve.own_order import least_step_s, with_own_order
+from planner.solve.search import search
+from planner.solve.setting import Cut
 
-PROFILES = Path(__file__).parents[1] / "profiles"
-CASES = (
-    ("llama-3.2-1b", 4),
-    ("qwen2.5-1.5b", 4),
-    ("gemma-2-2b", 4),
-    ("qwen2.5-3b", 4),
-    ("llama-3.2-3b", 4),
-    ("gemma-2-2b", 8),
-    ("qwen2.5-3b", 8),
-    ("llama-3.2-3b", 8),
-    ("llama-2-7b-hf", 8),
-    ("mistral-7b-v0.1", 8),
-    ("qwen2.5-7b", 8),
-    ("llama-3.1-8b", 8),
-)
-PLACEMENTS: tuple[tuple[Placement, int], ...] = (("loop", 1), ("v", 2), ("loop", 2))
+# How many cuts may be given an order of our own, from one start.
+MOST_ORDERS = 20
+# How many of those with one layer moved, before their order is taken as the best.
+NUM_NEAR = 8
+# What is slower than the best by more than this is not searched further.
+HOPELESS = 1.05
+# What the solver may take to find a cut for one schedule.
+TIME_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The best that was found in one way.
+    """What was found for one case.
 
     Attributes:
-        step_s: Simulated [s].
-        name: Of the schedule or placement.
-        case: In which it was found.
-        counts: Layers of each stage.
-        bound_s: What no order of this cut beats [s].
+        named: The best plan of a named schedule.
+        same_cut: The same cut in an order of our own.
+        own_cut: The best order of our own.
     """
 
-    step_s: float
-    name: str
-    case: Case
-    counts: Counts
-    bound_s: float = 0.0
+    named: Candidate
+    same_cut: Candidate
+    own_cut: Candidate
 
     @property
-    def title(self) -> str:
-        """The name, and whether blocks are recomputed."""
-        return self.name + "+re" * self.case.recompute
+    def steps_s(self) -> tuple[float, float, float, float]:
+        """Step times of the three, and what no order of any cut can beat [s]."""
+        plans = (self.named, self.same_cut, self.own_cut)
+        named_s, same_s, own_s = (plan.step_s for plan in plans)
+        return named_s, same_s, own_s, least_step_s(self.named.setting)
 
 
-def named_answers(case: Case, starts: list[Counts]) -> list[Answer]:
-    """The best cut of every named schedule of a placement.
-
-    Args:
-        case: The model and the cards.
-        starts: Cuts to start from.
-
-    Returns:
-        Those that fit.
-    """
-    answers = []
-    per_device, cards = case.stages_per_device, len(case.cluster)
-    for name, schedule in SCHEDULES.items():
-        if schedule.problem(cards, case.num_microbatches, per_device):
-            continue
-        if per_device > 1 and schedule.placement != case.placement:
-            continue
-        actions = schedule_actions(name, cards, case.num_microbatches, per_device)
-        for start in starts:
-            step_s, counts = climb(case, rows_of(actions), start)
-            if step_s < NOTHING:
-                answers.append(
-                    Answer(step_s=step_s, name=name, case=case, counts=counts)
-                )
-    return answers
-
-
-def own_answer(
-    case: Case, counts: Counts, *, num_evaluations: int, num_rounds: int
-) -> Answer:
-    """Our own order, and the cut that suits it, in turn.
+def named_plans(every: Sequence[Cuts], others: Iterable[Cut] = ()) -> list[Candidate]:
+    """The best plan of every named schedule.
 
     Args:
-        case: The model and the cards.
-        counts: Where to start.
-        num_evaluations: For each order.
-        num_rounds: How often the cut may follow the order; 0 leaves it.
+        every: Of each schedule.
+        others: Cuts that suit other orders.
 
     Returns:
-        The best that was found.
+        Of those schedules that fit.
     """
-    best = Answer(step_s=NOTHING, name="", case=case, counts=counts)
-    for _ in range(num_rounds + 1):
-        problem, optimizer_s = case.problem(counts)
-        if not is_possible(problem):
+    starts = list(others)
+    if not starts:
+        for cuts in every:
+            deadline = time.monotonic() + TIME_LIMIT_S
+            if found := search(cuts.setting, deadline=deadline).own:
+                starts.append(found.cut)
+    return [found for cuts in every if (found := cuts.best(starts))]
+
+
+def own_plan(start: Candidate, *, num_near: int = 0) -> Candidate | None:
+    """An order for a cut, a cut for the order, in turn.
+
+    Args:
+        start: A cut in any order.
+        num_near: How many cuts with one layer moved are given an order of their own,
+            too, where none is better in the order of before.
+
+    Returns:
+        The quickest found; None if no order of our own fits.
+    """
+    best = with_own_order(start)
+    tried: set[Cut] = {start.cut}
+    while best is not None and len(tried) < MOST_ORDERS:
+        cuts = Cuts(best.setting)
+        plans = [plan for plan in [cuts.best([best.cut])] if plan]
+        plans += cuts.near(best.cut)[:num_near]
+        before_s = best.step_s
+        for plan in plans:
+            if plan.cut not in tried:
+                tried.add(plan.cut)
+                best = quickest(x for x in (best, with_own_order(plan)) if x) or best
+            if best.step_s < before_s * (1 - 1e-4):
+                break
+        else:
             break
-        rows = best_rows(problem, [], num_evaluations=num_evaluations)
-        step_s = clock(problem, rows).makespan_s + optimizer_s
-        if step_s >= best.step_s * (1 - 1e-4):
-            break
-        best = Answer(
-            step_s=step_s,
-            name=f"{case.placement}{case.stages_per_device}",
-            case=case,
-            counts=counts,
-            bound_s=bound_s(problem) + optimizer_s,
-        )
-        if num_rounds:
-            _, counts = climb(case, rows, counts)
     return best
 
 
-def compare(profile: ModelProfile, num_cards: int) -> tuple[Answer, Answer, Answer]:
+def compare(name: str, num_cards: int) -> Answer:
     """Best named schedule, own order on its cut, own order and cut.
 
     Args:
-        profile: Of the model.
+        name: Of the sample profile.
         num_cards: How many cards like the profile's.
 
     Returns:
-        The three answers.
+        The three plans.
     """
-    cluster = parse_cluster(str(num_cards), profile)
-    cases = [
-        Case(
-            profile=profile,
-            cluster=cluster,
-            placement=placement,
-            stages_per_device=per_device,
-            recompute=recompute,
-        )
-        for placement, per_device in PLACEMENTS
-        for recompute in (False, True)
-        if num_cards * per_device <= len(profile.layers)
+    every = [Cuts(setting) for setting in settings_of_case(name, num_cards)]
+    named = named_plans(every)
+    homes = dict.fromkeys(plan.setting.home for plan in named)
+    starts = [quickest(p for p in named if p.setting.home == home) for home in homes]
+    own = [plan for start in starts if start and (plan := own_plan(start))]
+    limit_s = min((plan.step_s for plan in own), default=0.0) * HOPELESS
+    own += [
+        plan
+        for first in own
+        if first.step_s <= limit_s and (plan := own_plan(first, num_near=NUM_NEAR))
     ]
-    named = [a for case in cases for a in named_answers(case, first_cuts(case))]
-    named.sort(key=lambda a: a.step_s)
-    quick = []
-    for case in cases:
-        starts = [a.counts for a in named if a.case.homes == case.homes][:2]
-        for counts in dict.fromkeys([*starts, *first_cuts(case)]):
-            quick.append(own_answer(case, counts, num_evaluations=0, num_rounds=3))
-    quick.sort(key=lambda a: a.step_s)
-    own = min(
-        (
-            own_answer(a.case, a.counts, num_evaluations=NUM_EVALUATIONS, num_rounds=2)
-            for a in quick[:3]
-        ),
-        key=lambda a: a.step_s,
-    )
-    named += named_answers(own.case, [own.counts])
-    best = min(named, key=lambda a: a.step_s)
-    same = own_answer(
-        best.case, best.counts, num_evaluations=NUM_EVALUATIONS, num_rounds=0
-    )
-    return best, same, min(own, same, key=lambda a: a.step_s)
+    best = quickest([*named, *named_plans(every, [plan.cut for plan in own])])
+    if best is None:
+        msg = f"no named schedule fits {name} on {num_cards} cards"
+        raise ValueError(msg)
+    same_cut = with_own_order(best) or best
+    own_cut = quickest([same_cut, *own]) or same_cut
+    return Answer(named=best, same_cut=same_cut, own_cut=own_cut)
+
+
+def title(plan: Candidate) -> str:
+    """What a plan is, in few words.
+
+    Args:
+        plan: Of any order.
+
+    Returns:
+        Schedule, placement, stages a card, and how many layers are recomputed.
+    """
+    setting, again = plan.setting, sum(map(len, plan.recompute))
+    where = f"{setting.placement}{setting.stages_per_device}"
+    return f"{setting.schedule} {where} re{again}"
 
 
 def main() -> None:
@@ -187,28 +161,30 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     only = parser.parse_args().only
     gains = []
-    print(f"{'case':20}{'best named':>30}{'same cut':>18}{'own cut':>26}{'bound':>9}")
+    print(f"{'case':20}{'named':>35}{'same cut':>18}{'own cut':>34}{'floor':>10}")
     for name, num_cards in CASES:
         if only not in f"{name} x{num_cards}":
             continue
         started = time.perf_counter()
-        profile = load_profile(PROFILES / f"{name}-rtx3090.json")
-        named, same, own = compare(profile, num_cards)
-        gains.append([named.step_s / x for x in (same.step_s, own.step_s, own.bound_s)])
+        answer = compare(name, num_cards)
+        named_s, *others_s = answer.steps_s
+        same_s, own_s, floor_s = others_s
+        same, own, _ = gain = [named_s / other_s for other_s in others_s]
+        gains.append(gain)
         print(
             f"{name:16} x{num_cards:<2}"
-            f"{named.title:>20} {named.step_s * 1e3:6.0f} ms"
-            f"{same.step_s * 1e3:8.0f} ms {gains[-1][0] - 1:+6.1%}"
-            f"{own.title:>9} {own.step_s * 1e3:6.0f} ms {gains[-1][1] - 1:+6.1%}"
-            f"{own.bound_s * 1e3:6.0f} ms   {time.perf_counter() - started:.0f} s",
+            f"{title(answer.named):>26} {named_s * 1e3:5.0f} ms"
+            f"{same_s * 1e3:8.0f} ms {same - 1:+6.1%}"
+            f"{title(answer.own_cut):>17} {own_s * 1e3:6.0f} ms {own - 1:+6.1%}"
+            f"{floor_s * 1e3:7.0f} ms   {time.perf_counter() - started:.0f} s",
             flush=True,
         )
-    same_, own_, bound_ = (
+    same, own, floor = (
         math.prod(column) ** (1 / len(gains)) - 1 for column in zip(*gains, strict=True)
     )
     print(
-        f"geometric mean: same cut {same_:+.1%}, own cut {own_:+.1%}; "
-        f"the bound of the own cuts allows {bound_:+.1%}"
+        f"geometric mean of {len(gains)} cases: same cut {same:+.1%}, "
+        f"own cut {own:+.1%}; the floor allows {floor:+.1%}"
     )
 
 

@@ -161,7 +161,8 @@ def search(
         mixed_s = mixed_bound_s(columns, state.paths, *state.size)
         bound_s = exact_bound_s = max(bound_s, min(mixed_s, state.limit_s))
         state.deadline = min(deadline, time.monotonic() + _COUPLED_LIMIT_S)
-        _climb(state)
+        if layers_per_stage is None:
+            _climb(state)
     exact_bound_s = _prove(state, columns, exact_bound_s)
     if tables.tries_all and tables.fronts.exact:
         bound_s = exact_bound_s

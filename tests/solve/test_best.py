@@ -175,6 +175,17 @@ def test_a_given_cut_is_taken_as_it_is():
     assert plan.predicted.step_s > solve(profile, cluster(2)).predicted.step_s
 
 
+def test_a_given_cut_stays_where_several_stages_share_a_card():
+    kept = {"activation_bytes": 100, "recompute_activation_bytes": 10}
+    rows = layers([1.0] * 12, **kept, output_bytes=10, forward_peak_bytes=110)
+    small = cluster(2, memory_bytes=2000)
+    wishes = {"schedule": "interleaved-1f1b", "layers_per_stage": (6, 2, 2, 2)}
+    plan = solve(ModelProfile(layers=rows), small, **wishes)
+    # Recompute is needed, so another cut would be quicker.
+    assert any(stage.recompute for stage in plan.stages)
+    assert counts(plan) == (6, 2, 2, 2)
+
+
 def test_what_others_would_do_stands_beside_the_plan():
     plan = solve(language_model(), cluster(2), global_batch_size=8)
     others = {baseline.name: baseline for baseline in plan.baselines}
