@@ -13,8 +13,8 @@ would round away in bfloat16; its states are in float32.
 
 Its step allocates nothing more in fp32. With a master copy it needs the gradient in
 fp32 of the one parameter being stepped; afterwards that parameter has none. Without
-one, it works on fp32 copies of a piece of the parameter, measured as 41 bytes for an
-element of the piece (torchao 0.18, run operation by operation).
+one, it works on fp32 copies of weight, gradient and states, of a piece of the
+parameter at a time.
 
 Those without a choice of the user come in the order of what they change in training:
 fp32 weights and states first, then weights that are rounded at random.
@@ -68,7 +68,7 @@ _ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 OPTIMIZERS: tuple[str, ...] = tuple(_TITLES)
 # Elements that `adamw-bf16` steps at once, and what one takes meanwhile [bytes].
 ROUNDED_CHUNK = 2**22
-_ROUNDED_STEP_BYTES = 41
+_ROUNDED_STEP_BYTES = 16
 
 
 def optimizers_for(dtype: str) -> tuple[str, ...]:

@@ -1,28 +1,30 @@
-"""AdamW of a bfloat16 parameter without a master copy: torchao's own.
+"""AdamW of a bfloat16 parameter without a master copy.
 
-Weight, gradient and both states are bfloat16. A small update would round away, so
-the new weight is rounded up or down at random, with the chance that its fp32 value
-asks for: right on average.
+Weight, gradient and both states are bfloat16. torch's own AdamW steps fp32 copies of
+a piece of the parameter; then weight and states are rounded. A small update would
+always round away, so it is rounded up or down at random, with the chance that the
+fp32 value asks for: right on average.
+
+    fp32   0 01111110 1111111 1100000000000000     0.998, three quarters of the way up
+    + 16 random bits, the last 16 cut off      ->  1.0 in three cases of four
 
 Every copy of a parameter draws the same numbers, whatever the plan and the process:
 they follow from its name and the number of the step.
 
-torchao works on fp32 copies, so a large parameter is stepped piece by piece.
-
-Known limitations: the states are rounded to the nearest, so the mean of the squares,
-which moves by a thousandth of itself a step, falls late after large gradients. The
-step is run operation by operation; torchao would compile it, which needs a compiler.
+Source: Zamirai et al., "Revisiting BFloat16 training". The states are rounded in the
+same way: the mean of the squares moves by a thousandth of itself a step, which is a
+quarter of what bfloat16 can tell apart.
 """
 
-import contextlib
 import hashlib
-import logging
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from planner.optimizers import ROUNDED_CHUNK
+
+_NUM_CUT_BITS = 16
+_KEPT_BITS = -(1 << _NUM_CUT_BITS)
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class RoundedAdamW:
@@ -37,13 +39,8 @@ class RoundedAdamW:
     def __init__(
         self, parameter: torch.nn.Parameter, *, weight_decay: float, name: str
     ):
-        self._parameter, self._name = parameter, name
-        self._chunks = [
-            torch.nn.Parameter(chunk) for chunk in _pieces(parameter.detach())
-        ]
-        self._optimizer = _torchao_adamw()(
-            self._chunks, lr=0.0, weight_decay=weight_decay, bf16_stochastic_round=True
-        )
+        self._parameter = parameter
+        self._weight_decay, self._name = weight_decay, name
         self._states: dict[str, torch.Tensor] = {}
 
     def step(self, lr: float) -> None:
@@ -57,25 +54,16 @@ class RoundedAdamW:
             return
         if grad.stride() != parameter.stride():
             grad = torch.empty_like(parameter).copy_(grad)
+        weight = parameter.detach()
         if not self._states:
-            self.restore(
-                {
-                    "step": torch.tensor(0.0),
-                    "exp_avg": torch.zeros_like(parameter.detach()),
-                    "exp_avg_sq": torch.zeros_like(parameter.detach()),
-                }
-            )
-        for chunk, own in zip(self._chunks, _pieces(grad), strict=True):
-            chunk.grad = own
-        (group,) = self._optimizer.param_groups
-        group["lr"].fill_(lr)
-        number = int(self._states["step"]) + 1
-        with _drawing(f"{self._name} {number}", parameter.device), _run_as_written():
-            self._optimizer.step()
-        for chunk in self._chunks:
-            chunk.grad = None
+            self._states = {key: torch.zeros_like(weight) for key in _MOMENTS}
+            self._states["step"] = torch.tensor(0.0)
+        generator = self._generator()
+        rows = (weight, grad, *(self._states[key] for key in _MOMENTS))
+        for pieces in zip(*map(_pieces, rows), strict=True):
+            self._step_piece(lr, generator, *pieces)
+        self._states["step"] += 1
         parameter.grad = None
-        self._states["step"].fill_(number)
 
     def states(self) -> dict[str, torch.Tensor]:
         """What a checkpoint must keep besides the weight.
@@ -93,46 +81,62 @@ class RoundedAdamW:
             states: As `states` returned them, on the parameter's device; kept.
         """
         self._states = dict(states)
-        if not states:
-            self._optimizer.state.clear()
-            return
-        moments = [_pieces(states[x]) for x in ("exp_avg", "exp_avg_sq")]
-        for chunk, mean, square in zip(self._chunks, *moments, strict=True):
-            self._optimizer.state[chunk] = {
-                "step": states["step"].clone(),
-                "exp_avg": mean,
-                "exp_avg_sq": square,
-            }
+
+    def _generator(self) -> torch.Generator:
+        """Random numbers that follow from the name and the number of the step."""
+        text = f"{self._name} {int(self._states['step'])}"
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+        return torch.Generator(self._parameter.device).manual_seed(seed)
+
+    def _step_piece(
+        self,
+        lr: float,
+        generator: torch.Generator,
+        weight: torch.Tensor,
+        grad: torch.Tensor,
+        *moments: torch.Tensor,
+    ) -> None:
+        exact = torch.nn.Parameter(weight.float())
+        exact.grad = grad.float()
+        optimizer = torch.optim.AdamW(
+            [exact], lr=lr, weight_decay=self._weight_decay, fused=True
+        )
+        optimizer.state[exact] = {
+            "step": self._states["step"].to(weight.device, copy=True),
+            **{k: x.float() for k, x in zip(_MOMENTS, moments, strict=True)},
+        }
+        optimizer.step()
+        exact.grad = None
+        state = optimizer.state[exact]
+        for rounded, value in zip(
+            (weight, *moments),
+            (exact.detach(), *(state[key] for key in _MOMENTS)),
+            strict=True,
+        ):
+            round_at_random(value, rounded, generator)
+
+
+def round_at_random(
+    exact: torch.Tensor, rounded: torch.Tensor, generator: torch.Generator
+) -> None:
+    """Round to one of the two neighbours, on average to the value itself.
+
+    Args:
+        exact: fp32, any shape.
+        rounded: bfloat16 of the same shape; written to.
+        generator: Of random numbers, on their device.
+    """
+    bits = torch.randint(
+        1 << _NUM_CUT_BITS,
+        exact.shape,
+        dtype=torch.int32,
+        device=exact.device,
+        generator=generator,
+    )
+    bits.add_(exact.view(torch.int32)).bitwise_and_(_KEPT_BITS)
+    rounded.copy_(bits.view(torch.float32))
 
 
 def _pieces(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """All elements in the order in which they lie in memory, without a copy."""
     return torch.split(tensor.as_strided((tensor.numel(),), (1,)), ROUNDED_CHUNK)
-
-
-@contextlib.contextmanager
-def _drawing(what: str, device: torch.device) -> Iterator[None]:
-    """Random numbers that follow from a text."""
-    digest = hashlib.sha256(what.encode()).digest()
-    cards = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cards):
-        torch.manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-        yield
-
-
-def _run_as_written() -> contextlib.AbstractContextManager[Any]:
-    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance(
-        "force_eager"
-    )
-    return stance
-
-
-def _torchao_adamw() -> Any:
-    """Its class. Its import warns of kernels for cards that nobody asked for."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        from torchao.optim import _AdamW  # type: ignore[import-untyped]
-    finally:
-        logging.disable(before)
-    return _AdamW

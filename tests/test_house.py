@@ -73,7 +73,6 @@ HOME = {
     "pandas": {"report"},
     "jinja2": {"report"},
     "torch": {"chain", "rounded_adamw", "stage_optimizer", "measure", "runtime"},
-    "torchao": {"rounded_adamw"},
     "transformers": {"chain", "measure", "runtime"},
     "safetensors": {"chain", "runtime"},
     "msgspec": {"artifact"},

@@ -29,7 +29,7 @@ def test_bytes_per_parameter(name, dtype, weight, gradient, state):
         state,
     )
     assert spec.bytes_per_parameter == weight + gradient + state
-    rounded = 41 if name == "adamw-bf16" else 4
+    rounded = 16 if name == "adamw-bf16" else 4
     assert spec.step_bytes == (rounded if dtype == "bfloat16" else 0)
 
 

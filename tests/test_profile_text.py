@@ -143,7 +143,9 @@ def test_a_profile_without_times_says_so():
 def test_the_least_cards_depend_on_the_optimizer():
     # 3 blocks of 1 Gi parameters: 16 GiB each with AdamW, 8 with SGD.
     sentence = card_sentence(profile_of(*blocks([1, 1, 1], num_parameters=GIB)))
-    assert sentence.startswith("At least 3 cards of 24 GB with AdamW, 2 with AdamW in bf16:")
+    assert sentence.startswith(
+        "At least 3 cards of 24 GB with AdamW, 2 with AdamW in bf16:"
+    )
     assert "22.2 GiB usable on each" in sentence
 
 
@@ -154,6 +156,6 @@ def test_one_card_is_a_card():
 def test_a_layer_larger_than_a_card_is_told():
     sentence = card_sentence(profile_of(*blocks([1], num_parameters=2 * GIB)))
     assert sentence == (
-        "No number of cards of 24 GB can do with AdamW, 1 with AdamW in bf16: some layer alone "
-        "needs more than the 22.2 GiB usable of one."
+        "No number of cards of 24 GB can do with AdamW, 1 with AdamW in bf16: some "
+        "layer alone needs more than the 22.2 GiB usable of one."
     )

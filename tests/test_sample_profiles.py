@@ -96,10 +96,20 @@ def test_small_models_have_a_plan_for_four_cards(tmp_path, model_id):
     ],
 )
 def test_large_ones_are_refused_with_what_they_need(tmp_path, model_id, needs):
-    result, out = solve(tmp_path, model_id, 4)
+    result, out = solve(tmp_path, model_id, 4, "--optimizer", "adamw")
     assert result.exit_code == 3
     assert f"nothing fits: needs {needs} for weights" in result.stderr
     assert not out.exists()
+
+
+def test_llama_moe_has_a_plan_for_four_cards_with_weights_rounded_at_random(tmp_path):
+    result, out = solve(tmp_path, "llama-moe/LLaMA-MoE-v1-3_5B-2_8", 4)
+    assert result.exit_code == 0, result.output
+    assert "8 bytes a parameter, as nothing fits with adamw" in result.output
+    plan = load_plan(out)
+    assert plan.optimizer.name == "adamw-bf16"
+    assert plan.predicted.optimizer_s > 0
+    assert all(card.fits for card in plan.cards)
 
 
 def test_a_model_of_seven_billion_has_a_plan_for_eight_cards(tmp_path):
