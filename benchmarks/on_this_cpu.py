@@ -1,17 +1,18 @@
 """What the scripts that train on this CPU have in common: a profile and a plan."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from planner import artifact
 from planner.cluster import parse_cluster
-from planner.measure import Lines, profile_model
+from planner.measure import Lines, measure_links, profile_model
 from planner.model_profile import ModelProfile, sha256_of
 from planner.plan import Plan, ProfileRef
 from planner.solve import Wishes, best_plan
 
 
 def profile_here(model: str, seq_len: int, num_processes: int = 1) -> ModelProfile:
-    """Measure a model on this CPU, in fp32, one sequence a microbatch.
+    """Measure a model on this CPU, in fp32, one sequence a microbatch, and the links.
 
     Args:
         model: A folder.
@@ -21,7 +22,7 @@ def profile_here(model: str, seq_len: int, num_processes: int = 1) -> ModelProfi
     Returns:
         Its profile.
     """
-    return profile_model(
+    profile = profile_model(
         model,
         device="cpu",
         dtype="float32",
@@ -33,6 +34,9 @@ def profile_here(model: str, seq_len: int, num_processes: int = 1) -> ModelProfi
         progress=Lines(say=lambda _: None),
         num_processes=num_processes,
     )
+    if num_processes == 1:
+        return profile
+    return replace(profile, cluster=measure_links("cpu", num_processes=num_processes))
 
 
 def plan_here(

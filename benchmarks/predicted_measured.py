@@ -35,7 +35,6 @@ from transformers import (
 )
 
 from planner.errors import PlannerError
-from planner.measure import measure_links
 from planner.model_profile import ModelProfile
 from planner.plan import Plan
 from planner.run_record import load_metrics
@@ -221,9 +220,8 @@ def profile_under_load(folder: Path, seq_len: int, name: str) -> ModelProfile:
     """Measure layers and link as two processes have them."""
     begin_s = time.monotonic()
     profile = profile_here(str(folder), seq_len, NUM_PROCESSES)
-    cluster = measure_links("cpu", num_processes=NUM_PROCESSES)
     print(f"profiled {name} in {time.monotonic() - begin_s:.0f} s", flush=True)
-    return replace(profile, cluster=cluster)
+    return profile
 
 
 def measured_row(

@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--optimizer", default="adamw", choices=["adamw", "sgd"])
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    profile = profile_here(args.model, args.seq_len)
+    profile = profile_here(args.model, args.seq_len, NUM_PROCESSES)
     with tempfile.TemporaryDirectory() as folder:
         plans = make_plans(args, profile, Path(folder))
         rounds: list[dict[str, float]] = []
