@@ -96,7 +96,8 @@ class Measured:
     """What was measured over the whole run.
 
     Attributes:
-        step_s: Median step time after the first step [s].
+        step_s: Median step time without the first two steps, which allocate and
+            watch the memory; of a shorter run, of all its steps [s].
         tokens_per_s: Tokens of the global batch per step time [1/s].
         stages: One entry a stage.
         devices: One entry a device, in the order of the schedule's rows; absent in
