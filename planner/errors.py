@@ -7,6 +7,7 @@
     ├── WishError           an option asks for something impossible
     ├── LinkError           devices cannot exchange tensors
     ├── RunError            training was started and a stage failed
+    ├── StoppedError        exit code 130 or 143: asked to stop, it saved and stopped
     └── InfeasibleError     exit code 3: nothing fits, with what is missing
 
 Messages carry the numbers and the next step. Mistakes of the programmer are
@@ -42,6 +43,19 @@ class LinkError(PlannerError):
 
 class RunError(PlannerError):
     """Training was started and could not be finished."""
+
+
+class StoppedError(PlannerError):
+    """A run was asked to stop, saved a checkpoint and ended.
+
+    Args:
+        message: Where it can go on from.
+        exit_code: 128 and the number of the signal.
+    """
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class InfeasibleError(PlannerError):

@@ -81,6 +81,8 @@ class RoundedAdamW:
             states: As `states` returned them, on the parameter's device; kept.
         """
         self._states = dict(states)
+        if states:
+            self._states["step"] = states["step"].cpu()
 
     def _generator(self) -> torch.Generator:
         """Random numbers that follow from the name and the number of the step."""

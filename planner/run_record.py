@@ -116,7 +116,8 @@ class RunRecord:
 
     Attributes:
         plan: The plan it followed.
-        status: `running` until the last step is saved, then `finished`.
+        status: `running` until the last step is saved, then `finished`; `stopped` if
+            it was asked to and saved.
         options: Learning rate, seed, data and the other options of the run.
         measured: Absent while it runs.
         versions: Of planner, torch and transformers.
@@ -127,7 +128,7 @@ class RunRecord:
     created: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     plan: Plan
-    status: Literal["running", "finished"] = "running"
+    status: Literal["running", "stopped", "finished"] = "running"
     options: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     measured: Measured | None = None
 
@@ -155,18 +156,23 @@ class StepMetrics:
     tokens_per_s: NonNegativeFloat
 
 
-def check_run_dir(run_dir: Path) -> None:
-    """Make sure that a new run may write here; nothing is made yet.
+def check_run_dir(run_dir: Path, *, resumed: bool = False) -> None:
+    """Make sure that a run may write here; nothing is made yet.
 
     Args:
         run_dir: The run directory.
+        resumed: Whether the run goes on from one that may be this very one.
 
     Raises:
         ArtifactError: It holds another run or other files, is a file, or cannot be
             made.
     """
-    if run_dir.is_dir() and any(run_dir.iterdir()):
-        msg = f"{run_dir} holds another run; choose another --output-dir"
+    is_used = run_dir.is_dir() and any(run_dir.iterdir())
+    if is_used and not (resumed and (run_dir / "run.json").is_file()):
+        msg = (
+            f"{run_dir} holds another run; choose another --output-dir, or go on with "
+            "--resume"
+        )
         raise ArtifactError(msg)
     if run_dir.exists() and not run_dir.is_dir():
         msg = f"{run_dir} is a file; choose another --output-dir"

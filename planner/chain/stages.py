@@ -9,7 +9,12 @@ from planner.chain.layers import Chain
 from planner.chain.skeleton import build_skeleton
 from planner.chain.source import DTYPES, ModelSource
 from planner.chain.stage_module import StageModule
-from planner.chain.weights import draw_weights, load_weights, settle_weights
+from planner.chain.weights import (
+    draw_weights,
+    empty_weights,
+    load_weights,
+    settle_weights,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,7 @@ def build_stage(
     *,
     device: torch.device,
     seed: int | None,
+    empty: bool = False,
     skeleton: torch.nn.Module | None = None,
 ) -> StageModule:
     """Cut a stage out of a model and fill in its parameters.
@@ -49,6 +55,7 @@ def build_stage(
         device: Where the stage computes.
         seed: Draw the parameters from this seed; None loads the checkpoint. Those
             of a user's module stay as its factory made them.
+        empty: Do neither, somebody else will fill them in.
         skeleton: The whole model if it has been built before; it is used up.
 
     Returns:
@@ -69,6 +76,8 @@ def build_stage(
     )
     if source.factory is not None:
         settle_weights(stage, device)
+    elif empty:
+        empty_weights(stage, device)
     elif seed is None:
         load_weights(stage, source, device)
     else:

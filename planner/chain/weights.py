@@ -116,6 +116,19 @@ def draw_weights(stage: StageModule, device: torch.device, *, seed: int) -> None
     settle_weights(stage, device)
 
 
+def empty_weights(stage: StageModule, device: torch.device) -> None:
+    """Give a stage's parameters memory, to be filled by somebody else.
+
+    Args:
+        stage: The stage; its parameters are on meta.
+        device: Where the parameters go.
+    """
+    model: Any = stage.model
+    for path in _modules_to_draw(stage):
+        _fill_empty(model.get_submodule(path))
+    settle_weights(stage, device)
+
+
 def _initializer(model: torch.nn.Module, path: str) -> Any:
     """How the innermost model around a module draws its weights.
 
@@ -266,13 +279,21 @@ def saved_tensors(stage: StageModule, owned: set[int]) -> dict[str, torch.Tensor
         for name, parameter in stage.owned_parameters().items()
         if id(parameter) in owned
     }
-    state |= _persistent_buffers(stage)
+    state |= persistent_buffers(stage)
     stored = as_stored(stage.model, state)
     return {name: tensor.contiguous().cpu() for name, tensor in stored.items()}
 
 
-def _persistent_buffers(stage: StageModule) -> dict[str, torch.Tensor]:
-    """Of the stage's layers; those of no layer belong to the first stage."""
+def persistent_buffers(stage: StageModule) -> dict[str, torch.Tensor]:
+    """The buffers of a stage that a checkpoint keeps.
+
+    Args:
+        stage: The stage.
+
+    Returns:
+        Name to buffer of the stage's layers; those of no layer belong to the first
+        stage.
+    """
     saved = stage.model.state_dict()
     buffers = {n: b for n, b in stage.model.named_buffers() if n in saved}
     homes = {name: _home(stage.chain, name) for name in buffers}

@@ -9,6 +9,7 @@ import click
 from planner import __version__
 from planner.cli.check_command import check
 from planner.cli.compare_command import compare
+from planner.cli.export_command import export
 from planner.cli.failure import PlannerGroup
 from planner.cli.profile_command import profile
 from planner.cli.run_command import run
@@ -27,5 +28,15 @@ def main() -> None:
     """
 
 
-for command in (profile, solve, compare, run, report, check, cards, demo):
+for command in (
+    profile,
+    solve,
+    compare,
+    run,
+    export,
+    report,
+    check,
+    cards,
+    demo,
+):
     main.add_command(command)

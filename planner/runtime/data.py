@@ -208,6 +208,7 @@ def batches(
     num_steps: int,
     shuffle: bool,
     seed: int,
+    num_done: int = 0,
 ) -> Iterator[Batch | OwnBatch]:
     """The batch of every step; the same on every rank that calls it.
 
@@ -217,9 +218,10 @@ def batches(
         num_steps: Steps in all; epochs follow one another.
         shuffle: A new order every epoch, else always the order of the data.
         seed: Of the order.
+        num_done: Steps done before, whose batches are left out.
 
     Returns:
-        An iterator over `num_steps` batches.
+        An iterator over `num_steps - num_done` batches.
 
     Raises:
         DataError: A step would have no target token. Raised by the call itself,
@@ -237,7 +239,7 @@ def batches(
                 "leave such sequences out or use a larger --global-batch-size"
             )
             raise DataError(msg)
-    return (sequences.batch(rows, global_batch_size) for rows in steps)
+    return (sequences.batch(rows, global_batch_size) for rows in steps[num_done:])
 
 
 def _rows_of_steps(

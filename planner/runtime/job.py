@@ -23,6 +23,7 @@ from planner.runtime.cut_check import check_before_training
 from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
 from planner.runtime.options import RunOptions
 from planner.runtime.own_rows import OwnRows
+from planner.runtime.resuming import find_beginning
 from planner.runtime.text_files import BUILTIN
 from planner.stage_optimizer import check_optimizer
 
@@ -39,6 +40,8 @@ class Job:
         sequences_path: The data, as safetensors.
         has_own_rows: Whether they are what a user's module brings.
         work_dir: A folder for messages between the processes.
+        checkpoint: Where it goes on from, if anywhere.
+        num_done: Steps that were done there.
     """
 
     plan: Plan
@@ -48,6 +51,8 @@ class Job:
     sequences_path: str
     work_dir: str
     has_own_rows: bool = False
+    checkpoint: str | None = None
+    num_done: int = 0
 
     def run_options(self) -> RunOptions:
         """The options as a value.
@@ -56,7 +61,10 @@ class Job:
             What the user chose.
         """
         options = dict(self.options)
-        return RunOptions(output_dir=Path(options.pop("output_dir")), **options)
+        for name in ("output_dir", "resume"):
+            if options.get(name) is not None:
+                options[name] = Path(options[name])
+        return RunOptions(**options)
 
     def sequences(self) -> Sequences | OwnRows:
         """Read the data that `prepare_job` wrote.
@@ -148,14 +156,18 @@ def prepare_job(
     path = work_dir / "sequences.safetensors"
     save_file(sequences.tensors(), path)
     per_epoch = steps_per_epoch(len(sequences), plan.global_batch_size)
+    num_steps = options.num_steps(per_epoch)
+    begun = find_beginning(plan, options, num_steps, len(sequences), say)
     return Job(
         plan=plan,
         options=options.as_record(),
-        num_steps=options.num_steps(per_epoch),
+        num_steps=num_steps,
         pretrained=pretrained,
         sequences_path=str(path),
         has_own_rows=isinstance(sequences, OwnRows),
         work_dir=str(work_dir),
+        checkpoint=None if begun is None else str(begun.checkpoint),
+        num_done=0 if begun is None else begun.num_done,
     )
 
 

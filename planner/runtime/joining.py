@@ -87,7 +87,7 @@ def _prepare(
     world_size: int,
     say: Callable[[str], None],
 ) -> tuple[Job, Sequences | OwnRows]:
-    check_run_dir(options.output_dir)
+    check_run_dir(options.output_dir, resumed=options.resume is not None)
     beside = options.output_dir.absolute().parent
     beside.mkdir(parents=True, exist_ok=True)
     work_dir = Path(tempfile.mkdtemp(prefix=f".{options.output_dir.name}.", dir=beside))

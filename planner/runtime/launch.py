@@ -26,13 +26,18 @@ from torch.distributed.elastic.multiprocessing.errors import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from planner.chain.source import quiet_transformers
-from planner.errors import RunError
+from planner.errors import RunError, StoppedError
 from planner.plan import Plan
 from planner.run_record import RunRecord, check_run_dir, load_run, make_run_dir
+from planner.runtime.checkpoint_folder import complete_checkpoints, how_to_go_on
 from planner.runtime.failures import describe_stages, first_failure
 from planner.runtime.job import prepare_job
 from planner.runtime.joining import join
 from planner.runtime.options import RunOptions
+from planner.runtime.stopping import passing_signals_on, stop_signal
+
+# As if by SIGTERM, which is what torchrun and Slurm send.
+_STOPPED = 128 + signal.SIGTERM
 
 
 def run_plan(
@@ -56,28 +61,45 @@ def run_plan(
             when it is cut.
         RunError: A stage failed; the first real error with stage and layers. Or
             this machine has too few cards.
+        StoppedError: The user asked it to stop; it saved first.
     """
     with _child_environment(plan):
         if options.joins:
             join(plan, options, say)
         else:
             _start(plan, options, say)
-    return load_run(options.output_dir)
+    record = load_run(options.output_dir)
+    if record.status == "stopped":
+        if not options.leads:
+            sys.exit(_STOPPED)
+        msg = f"stopped, {how_to_go_on(options.output_dir)}"
+        raise StoppedError(msg, _STOPPED)
+    return record
 
 
 def _start(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
-    check_run_dir(options.output_dir)
+    check_run_dir(options.output_dir, resumed=options.resume is not None)
     work_dir = Path(tempfile.mkdtemp(prefix="planner-run-"))
     try:
         with quiet_transformers():
             job_path = prepare_job(plan, options, work_dir, say).save()
         make_run_dir(options.output_dir)
-        _launch(plan, job_path, work_dir)
+        with passing_signals_on(work_dir):
+            _launch(plan, job_path, work_dir, options.output_dir)
+        _tell_stop(options.output_dir, work_dir)
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
 
 
-def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
+def _tell_stop(run_dir: Path, work_dir: Path) -> None:
+    asked = stop_signal(work_dir)
+    if asked is None or load_run(run_dir).status == "finished":
+        return
+    msg = f"stopped by {asked.name}, {how_to_go_on(run_dir)}"
+    raise StoppedError(msg, exit_code=128 + asked)
+
+
+def _launch(plan: Plan, job_path: Path, work_dir: Path, run_dir: Path) -> None:
     _silence_elastic()
     config = LaunchConfig(
         min_nodes=1,
@@ -97,7 +119,10 @@ def _launch(plan: Plan, job_path: Path, work_dir: Path) -> None:
     try:
         elastic_launch(config, sys.executable)(*command)
     except ChildFailedError as error:
-        raise RunError(_why(plan, work_dir, error)) from error
+        why = _why(plan, work_dir, error)
+        if complete_checkpoints(run_dir):
+            why = f"{why}; {how_to_go_on(run_dir)}"
+        raise RunError(why) from error
     except SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from error
@@ -146,6 +171,8 @@ def _child_environment(plan: Plan) -> Iterator[None]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "OMP_NUM_THREADS": "1" if plan.device_type == "cpu" else "4",
         "TOKENIZERS_PARALLELISM": "false",
+        # The others are handled here: a run that is asked to stop saves first.
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGHUP,SIGQUIT",
     }
     added = {key: value for key, value in settings.items() if key not in os.environ}
     os.environ.update(added)

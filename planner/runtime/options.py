@@ -32,6 +32,10 @@ class RunOptions:
         init: Where weights come from; None is `pretrained` where the model has
             weights, else `random`.
         check: Whether a type that is not known is first tried on a small copy.
+        save_every: Steps from one checkpoint to the next; None saves at the end only.
+        keep: Checkpoints that stay, the newest.
+        resume: A checkpoint to go on from, or a run directory, which stands for its
+            newest one.
 
     Raises:
         WishError: A value that no run can satisfy.
@@ -50,6 +54,9 @@ class RunOptions:
     seed: int = 0
     init: Literal["pretrained", "random"] | None = None
     check: bool = True
+    save_every: int | None = None
+    keep: int = 2
+    resume: Path | None = None
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
@@ -58,10 +65,11 @@ class RunOptions:
                 "to train; give one of them"
             )
             raise WishError(msg)
-        for name in ("steps", "epochs"):
+        for name in ("steps", "epochs", "save_every", "keep"):
             count = getattr(self, name)
             if count is not None and count < 1:
-                msg = f"--{name} is {count}; give a whole number from 1"
+                option = f"--{name.replace('_', '-')}"
+                msg = f"{option} is {count}; give a whole number from 1"
                 raise WishError(msg)
         for name in ("lr", "warmup_steps", "weight_decay", "max_grad_norm"):
             value = getattr(self, name)
@@ -101,4 +109,5 @@ class RunOptions:
         Returns:
             Option name to a value that JSON knows.
         """
-        return asdict(self) | {"output_dir": str(self.output_dir)}
+        resume = None if self.resume is None else str(self.resume)
+        return asdict(self) | {"output_dir": str(self.output_dir), "resume": resume}

@@ -18,6 +18,7 @@ from planner.run_record import (
     MeasuredStage,
     RunRecord,
     StepMetrics,
+    load_metrics,
 )
 from planner.runtime.job import Job
 from planner.runtime.measurements import DeviceFigures
@@ -43,9 +44,9 @@ class Recorder:
             options=job.options,
         )
         artifact.save(self._record, self._dir / "run.json")
-        self._metrics: IO[str] = (self._dir / "metrics.jsonl").open(
-            "w", encoding="utf-8"
-        )
+        path = self._dir / "metrics.jsonl"
+        _keep_steps(path, job.num_done)
+        self._metrics: IO[str] = path.open("a", encoding="utf-8")
 
     def note(self, metrics: StepMetrics) -> None:
         """Write one step's line; it is on disk when this returns.
@@ -53,8 +54,7 @@ class Recorder:
         Args:
             metrics: Of the step.
         """
-        line = artifact.to_json(metrics)
-        self._metrics.write(json.dumps(json.loads(line)) + "\n")
+        self._metrics.write(_line(metrics))
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
         sys.stderr.write(
@@ -62,6 +62,11 @@ class Recorder:
             f"grad norm {metrics.grad_norm:.3g}  {format_seconds(metrics.step_s)}  "
             f"{metrics.tokens_per_s:.0f} tokens/s\n"
         )
+
+    def stop(self) -> None:
+        """Mark the run as one that was asked to stop, and saved."""
+        self._metrics.close()
+        artifact.save(replace(self._record, status="stopped"), self._dir / "run.json")
 
     def finish(self, figures: Sequence[DeviceFigures], step_s: list[float]) -> None:
         """Write what was measured and mark the run as finished.
@@ -83,6 +88,17 @@ class Recorder:
         record = replace(self._record, status="finished", measured=measured)
         artifact.save(trace(plan, measured), self._dir / "trace.json")
         artifact.save(record, self._dir / "run.json")
+
+
+def _keep_steps(path: Path, num_done: int) -> None:
+    """Drop the lines of steps that are not in the checkpoint, and a torn one."""
+    kept = [entry for entry in load_metrics(path.parent) if entry.step <= num_done]
+    text = "".join(_line(entry) for entry in kept)
+    artifact.write_atomically(path, text.encode())
+
+
+def _line(metrics: StepMetrics) -> str:
+    return json.dumps(json.loads(artifact.to_json(metrics))) + "\n"
 
 
 def _on_one_axis(

@@ -1,4 +1,4 @@
-"""What a run leaves behind: an ordinary Hugging Face folder and a checkpoint.
+"""What a run leaves behind: an ordinary Hugging Face folder.
 
 Every process writes its own tensors under the names that the model's own
 `save_pretrained` would use; nothing gathers the whole model anywhere. A folder is
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
-from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from planner import artifact
 from planner.chain.source import DTYPES, ModelSource, find_file, open_tokenizer
@@ -30,15 +29,17 @@ def save_model(
     source: ModelSource,
     stages: Sequence[StageModule],
     owned: set[int],
+    card: str,
 ) -> None:
     """Write the model in Hugging Face format; all devices call it together.
 
     Args:
-        folder: Where it goes; must not exist.
+        folder: Where it goes; an older model there is replaced.
         plan: The plan.
         source: The model it was made from.
         stages: Those of this process.
         owned: `id` of each parameter that this process saves.
+        card: Text of its model card.
     """
     rank, num_devices = dist.get_rank(), dist.get_world_size()
     aside = folder.with_name(f".{folder.name}.partial")
@@ -48,40 +49,65 @@ def save_model(
     dist.barrier()
     # Stages of one device that share a parameter give it the same name.
     tensors = {k: v for x in stages for k, v in saved_tensors(x, owned).items()}
-    name = "model.safetensors"
-    if num_devices > 1:
-        name = f"model-{rank + 1:05}-of-{num_devices:05}.safetensors"
-    save_file(tensors, aside / name, metadata={"format": "pt"})
+    part = write_shard(aside, tensors, rank + 1, num_devices)
     parts: list[Any] = [None] * num_devices
-    sizes = {key: tensor.nbytes for key, tensor in tensors.items()}
-    dist.all_gather_object(parts, (name, sizes))
+    dist.all_gather_object(parts, part)
     if rank == 0:
-        if num_devices > 1:
-            artifact.save(_index(parts), aside / "model.safetensors.index.json")
-        _save_companions(aside, plan, source, stages[0].chain.architecture)
-        aside.rename(folder)
+        architecture = stages[0].chain.architecture
+        finish_model(aside, folder, parts, plan, source, architecture, card)
     dist.barrier()
 
 
-def save_checkpoint(folder: Path, step: int, tensors: dict[str, torch.Tensor]) -> None:
-    """Write weights and optimizer states by parameter name; all devices together.
+def write_shard(
+    aside: Path, tensors: dict[str, torch.Tensor], number: int, total: int
+) -> tuple[str, dict[str, int]]:
+    """Write one file of a model.
 
     Args:
-        folder: `checkpoints` of the run directory.
-        step: Steps done so far.
-        tensors: Of this device; no other device passes the same name.
+        aside: The folder.
+        tensors: By their names in the checkpoint, on the CPU.
+        number: Of the file, from 1.
+        total: How many files there are.
+
+    Returns:
+        The file's name, and the size of each tensor [bytes].
     """
-    final = folder / f"step-{step}"
-    aside = folder / f".step-{step}.partial"
-    if dist.get_rank() == 0:
-        shutil.rmtree(aside, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-    dist.barrier()
-    save_distributed(tensors, checkpoint_id=aside)
-    if dist.get_rank() == 0:
-        artifact.save({"step": step}, aside / "progress.json")
-        aside.rename(final)
-    dist.barrier()
+    name = "model.safetensors"
+    if total > 1:
+        name = f"model-{number:05}-of-{total:05}.safetensors"
+    save_file(tensors, aside / name, metadata={"format": "pt"})
+    return name, {key: tensor.nbytes for key, tensor in tensors.items()}
+
+
+def finish_model(
+    aside: Path,
+    folder: Path,
+    parts: list[tuple[str, dict[str, int]]],
+    plan: Plan,
+    source: ModelSource,
+    architecture: str,
+    card: str,
+) -> None:
+    """Write what belongs to a model besides its tensors, and put it in its place.
+
+    Args:
+        aside: Holds its tensors.
+        folder: Where it goes; an older model there is replaced.
+        parts: What `write_shard` returned.
+        plan: That it was trained by.
+        source: The model it was made from.
+        architecture: Name of its class.
+        card: Text of its model card.
+    """
+    if len(parts) > 1:
+        artifact.save(_index(parts), aside / "model.safetensors.index.json")
+    _save_companions(aside, plan, source, architecture)
+    (aside / "README.md").write_text(card, encoding="utf-8")
+    old = folder.with_name(f".{folder.name}.old")
+    if folder.exists():
+        folder.rename(old)
+    aside.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _index(parts: list[tuple[str, dict[str, int]]]) -> dict[str, Any]:

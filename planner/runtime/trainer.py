@@ -2,6 +2,8 @@
 
 import math
 import time
+from itertools import islice
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -13,7 +15,14 @@ from planner.chain.stages import StageRecipe, build_stage, share_parameters
 from planner.errors import RunError
 from planner.plan import Plan, StagePlan
 from planner.run_record import StepMetrics
-from planner.runtime.data import Batch, Sequences, batches
+from planner.runtime.checkpoint import (
+    DeviceState,
+    restore_training,
+    restore_weights,
+    save_checkpoint,
+)
+from planner.runtime.checkpoint_folder import Progress
+from planner.runtime.data import Batch, Sequences, batches, steps_per_epoch
 from planner.runtime.engine import Engine, EngineStage
 from planner.runtime.failures import blamed_on
 from planner.runtime.gradients import (
@@ -24,10 +33,13 @@ from planner.runtime.gradients import (
 from planner.runtime.job import Job, open_planned_source
 from planner.runtime.learning_rate import learning_rates
 from planner.runtime.measurements import DeviceFigures, DeviceMeasurements
+from planner.runtime.model_card import model_card
 from planner.runtime.own_rows import OwnBatch, OwnRows
 from planner.runtime.recorder import Recorder
-from planner.runtime.saving import save_checkpoint, save_model
+from planner.runtime.saving import save_model
+from planner.runtime.stopping import StopWish
 from planner.stage_optimizer import StageOptimizer, clip, squared_norm
+from planner.versions import installed_versions
 
 
 class DeviceTrainer:
@@ -39,8 +51,9 @@ class DeviceTrainer:
         device: Where it computes.
     """
 
-    def __init__(self, job: Job, rank: int, device: torch.device):
+    def __init__(self, job: Job, rank: int, device: torch.device, wish: StopWish):
         plan = job.plan
+        self.wish, self.is_stopping = wish, False
         self.job, self.plan, self.rank, self.device = job, plan, rank, device
         self.options = job.run_options()
         self.source = open_planned_source(plan)
@@ -51,12 +64,24 @@ class DeviceTrainer:
         self.modules = [self._build(chain, stage) for stage in own]
         self.parameters = share_parameters(self.modules)
         self.tied = TiedGradients(find_ties(plan, chain), self.parameters, rank)
+        if job.checkpoint is not None:
+            restore_weights(Path(job.checkpoint), self.modules, self.parameters)
         self.optimizer = StageOptimizer(
             plan.optimizer.name,
             self.parameters.values(),
             weight_decay=self.options.weight_decay,
             names=self.parameters,
         )
+        self.state = DeviceState(
+            rank=rank,
+            device=device,
+            modules=self.modules,
+            parameters=self.parameters,
+            owned={id(p) for p in self.tied.owned},
+            optimizer=self.optimizer,
+        )
+        if job.checkpoint is not None:
+            restore_training(Path(job.checkpoint), self.state, plan)
         self.engine = Engine(
             [
                 EngineStage(
@@ -84,13 +109,19 @@ class DeviceTrainer:
         seed = None if self.job.pretrained else self.options.seed
         with blamed_on(stage.index):
             return build_stage(
-                self.source, chain, recipe, device=self.device, seed=seed
+                self.source,
+                chain,
+                recipe,
+                device=self.device,
+                seed=seed,
+                empty=self.job.checkpoint is not None,
             )
 
     def gradients(self, batch: Batch | OwnBatch, masked: bool) -> tuple[float, float]:
         """Leave the gradients of a step in the parameters, those tied summed.
 
-        All devices call it together.
+        All devices call it together, and agree meanwhile on whether to stop after
+        this step.
 
         Args:
             batch: The step's rows, shape (global_batch_size, ...).
@@ -99,6 +130,7 @@ class DeviceTrainer:
         Returns:
             The loss and the norm of all gradients, the same on every device.
         """
+        asked = bool(self.wish)
         inputs = {
             key: _ready(value, self.plan).to(self.device)
             for key, value in batch.inputs(masked).items()
@@ -107,9 +139,10 @@ class DeviceTrainer:
         lay_out_like_parameters(self.parameters.values())
         self.tied.exchange()
         totals = torch.tensor(
-            [loss, squared_norm(self.tied.owned)], dtype=torch.float64
+            [loss, squared_norm(self.tied.owned), asked], dtype=torch.float64
         ).to(self.device)
         dist.all_reduce(totals)
+        self.is_stopping = bool(totals[2])
         return float(totals[0]), float(totals[1]) ** 0.5
 
     def step(
@@ -156,49 +189,74 @@ class DeviceTrainer:
         )
 
     def train(self, sequences: Sequences | OwnRows) -> None:
-        """Run all steps, then save the model, a checkpoint and the record.
+        """Run all steps that are left, save, and write the record.
 
         Args:
             sequences: The job's data.
         """
-        recorder = Recorder(self.job) if self.rank == 0 else None
-        rates = learning_rates(self.options, self.job.num_steps)
+        job = self.job
+        recorder = Recorder(job) if self.rank == 0 else None
+        rates = islice(learning_rates(self.options, job.num_steps), job.num_done, None)
         timed: list[float] = []
         steps = batches(
             sequences,
             global_batch_size=self.plan.global_batch_size,
-            num_steps=self.job.num_steps,
+            num_steps=job.num_steps,
             shuffle=self.options.shuffle,
             seed=self.options.seed,
+            num_done=job.num_done,
         )
-        for number, (batch, lr) in enumerate(zip(steps, rates, strict=True), start=1):
-            watched = number == min(2, self.job.num_steps)
+        num_here = job.num_steps - job.num_done
+        for place, (batch, lr) in enumerate(zip(steps, rates, strict=True), start=1):
+            number = job.num_done + place
+            watched = place == min(2, num_here)
             with self.measurements.watch_peak(watched, sequences.tensors().values()):
                 metrics = self.step(number, batch, lr, sequences.has_padding)
-            if self.job.num_steps <= 2 or number > 2:
+            if num_here <= 2 or place > 2:
                 timed.append(metrics.step_s)
             if recorder is not None:
                 recorder.note(metrics)
-        self._save()
+            ends = self.is_stopping or number == job.num_steps
+            if ends or self._is_due(number):
+                self._save_checkpoint(number, len(sequences))
+            if self.is_stopping and number < job.num_steps:
+                if recorder is not None:
+                    recorder.stop()
+                return
+        self._save_model()
         own = self.measurements.summary()
         figures: list[DeviceFigures] = [own] * dist.get_world_size()
         dist.all_gather_object(figures, own)
         if recorder is not None:
             recorder.finish(figures, timed)
 
-    def _save(self) -> None:
+    def _save_model(self) -> None:
+        card = model_card(self.plan, self.options.as_record(), self.job.num_steps)
+        folder = self.options.output_dir / "model"
+        owned = self.state.owned
+        save_model(folder, self.plan, self.source, self.modules, owned, card)
+
+    def _is_due(self, number: int) -> bool:
+        every = self.options.save_every
+        return every is not None and number % every == 0
+
+    def _save_checkpoint(self, number: int, num_sequences: int) -> None:
         self.tied.check_copies()
-        folder = self.options.output_dir
-        owned = {id(p) for p in self.tied.owned}
-        states = self.optimizer.states(self.parameters)
-        tensors = {}
-        for name, parameter in self.parameters.items():
-            if id(parameter) in owned:
-                tensors[name] = parameter.detach()
-                for key, state in states[name].items():
-                    tensors[f"optimizer.{name}.{key}"] = state
-        save_checkpoint(folder / "checkpoints", self.job.num_steps, tensors)
-        save_model(folder / "model", self.plan, self.source, self.modules, owned)
+        per_epoch = steps_per_epoch(num_sequences, self.plan.global_batch_size)
+        epoch, into = divmod(number, per_epoch)
+        progress = Progress(
+            step=number,
+            num_steps=self.job.num_steps,
+            epoch=epoch,
+            sequence=into * self.plan.global_batch_size,
+            num_sequences=num_sequences,
+            num_devices=self.plan.num_devices,
+            options=self.options.as_record(),
+            versions=installed_versions(),
+        )
+        save_checkpoint(
+            self.options.output_dir, self.state, self.plan, progress, self.options.keep
+        )
 
 
 def _ready(value: torch.Tensor, plan: Plan) -> torch.Tensor:
@@ -217,7 +275,11 @@ def _crossing(chain: Chain, last_layer: int, plan: Plan) -> list[torch.Tensor]:
 
 
 def train_device(
-    job: Job, sequences: Sequences | OwnRows, rank: int, device: torch.device
+    job: Job,
+    sequences: Sequences | OwnRows,
+    rank: int,
+    device: torch.device,
+    wish: StopWish | None = None,
 ) -> None:
     """Train the stages of one device of a job from start to end.
 
@@ -229,6 +291,7 @@ def train_device(
         sequences: The job's data.
         rank: This process's device, a row of the plan's schedule.
         device: Where it computes.
+        wish: Whether somebody asked this process to stop.
     """
-    DeviceTrainer(job, rank, device).train(sequences)
+    DeviceTrainer(job, rank, device, wish or StopWish()).train(sequences)
     dist.barrier()

@@ -21,6 +21,7 @@ from planner.runtime.data import Sequences
 from planner.runtime.failures import Failure, save_failure
 from planner.runtime.job import Job, load_job
 from planner.runtime.own_rows import OwnRows
+from planner.runtime.stopping import StopWish
 from planner.runtime.trainer import train_device
 
 
@@ -35,7 +36,8 @@ def main(job_path: Path) -> None:
     job = load_job(job_path)
     rank = int(os.environ["RANK"])
     try:
-        _train_in_group(job, job.sequences(), rank, None)
+        wish = StopWish(Path(job.work_dir))
+        _train_in_group(job, job.sequences(), rank, None, wish)
     except Exception as error:
         save_failure(_failure(error, job, rank), Path(job.work_dir))
         traceback.print_exc(file=(Path(job.work_dir) / f"rank-{rank}.log").open("w"))
@@ -47,7 +49,7 @@ def join(job: Job, sequences: Sequences | OwnRows, store: Store) -> None:
     """Train one device in a process that nobody of ours watches.
 
     A failure is said on stderr, unless it only tells that another process failed,
-    and ends this process.
+    and ends this process; so does a run that was asked to stop and saved.
 
     Args:
         job: The run.
@@ -55,8 +57,10 @@ def join(job: Job, sequences: Sequences | OwnRows, store: Store) -> None:
         store: Where the processes meet.
     """
     rank = int(os.environ["RANK"])
+    wish = StopWish()
+    wish.remember_signals()
     try:
-        _train_in_group(job, sequences, rank, store)
+        _train_in_group(job, sequences, rank, store, wish)
     except Exception as error:
         failure = _failure(error, job, rank)
         if not failure.is_echo:
@@ -70,7 +74,11 @@ def _failure(error: Exception, job: Job, rank: int) -> Failure:
 
 
 def _train_in_group(
-    job: Job, sequences: Sequences | OwnRows, rank: int, store: Store | None
+    job: Job,
+    sequences: Sequences | OwnRows,
+    rank: int,
+    store: Store | None,
+    wish: StopWish,
 ) -> None:
     device = _open_device(job.plan)
     backend = "nccl" if device.type == "cuda" else "gloo"
@@ -78,7 +86,7 @@ def _train_in_group(
         backend, store=store, rank=rank, world_size=job.plan.num_devices
     )
     with quiet_transformers():
-        train_device(job, sequences, rank, device)
+        train_device(job, sequences, rank, device, wish)
     dist.destroy_process_group()
 
 

@@ -13,9 +13,11 @@ from plan_maker import make_plan
 
 from planner import artifact
 from planner.errors import RunError
-from planner.run_record import load_metrics
+from planner.run_record import load_metrics, load_run
 from planner.runtime import RunOptions, run_plan
+from planner.runtime.checkpoint_folder import complete_checkpoints
 
+PLANNER = [sys.executable, "-m", "planner"]
 LAYERS = ["embedding", *(f"model.layers.{i}" for i in range(6)), "head"]
 
 
@@ -50,7 +52,7 @@ def long_run(plan, tmp_path):
     """A run that has done two steps of many, its folder and its stderr."""
     path = tmp_path / "plan.json"
     artifact.save(plan, path)
-    command = [sys.executable, "-m", "planner", "run", str(path), "--steps", "100000"]
+    command = [*PLANNER, "run", str(path), "--steps", "100000"]
     run_dir, stderr_path = tmp_path / "run", tmp_path / "stderr"
     with stderr_path.open("w") as stderr:
         run = subprocess.Popen(
@@ -80,15 +82,47 @@ def test_a_killed_process_ends_the_others_and_is_named(long_run):
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
-def test_an_interrupted_run_ends_all_processes_in_one_line(long_run):
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_saves_and_says_how_to_go_on(long_run, asked):
     run, stderr_path = long_run
     children = _children(run.pid)
     # As a terminal does: all of its processes get the signal.
-    os.killpg(run.pid, signal.SIGINT)
-    assert run.wait(30) == 130
+    os.killpg(run.pid, asked)
+    assert run.wait(60) == 128 + asked
     *before, last = stderr_path.read_text().splitlines()
-    assert last == "interrupted"
+    run_dir = stderr_path.with_name("run")
+    (saved,) = complete_checkpoints(run_dir)
+    assert last == (
+        f"error: stopped by {asked.name}, saved in {saved}; go on with: "
+        f"planner run --resume {run_dir}"
+    )
     assert all(line.startswith("step ") for line in before)
+    assert load_run(run_dir).status == "stopped"
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    done = int(saved.name.removeprefix("step-"))
+    assert len(load_metrics(run_dir)) == done
+    again = subprocess.run(
+        [*PLANNER, "run", "--resume", str(run_dir), "--steps", str(done + 1)],
+        cwd=run_dir.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert again.returncode == 0, again.stderr
+    assert f"going on after step {done} of {done + 1}" in again.stderr
+    assert [x.step for x in load_metrics(run_dir)] == [*range(1, done + 2)]
+
+
+def test_a_second_signal_ends_all_processes_at_once(long_run):
+    run, stderr_path = long_run
+    children = _children(run.pid)
+    # They cannot save while they stand still.
+    os.kill(children[0], signal.SIGSTOP)
+    os.kill(run.pid, signal.SIGINT)
+    time.sleep(0.5)
+    os.kill(run.pid, signal.SIGINT)
+    assert run.wait(30) == 130
+    assert stderr_path.read_text().splitlines()[-1] == "interrupted"
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 

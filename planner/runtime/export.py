@@ -1,0 +1,89 @@
+"""A checkpoint as an ordinary Hugging Face folder.
+
+One stage of the checkpoint's plan after the other, so that no more than the largest
+of them is in memory at once.
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from planner.chain.layers import find_chain
+from planner.chain.source import quiet_transformers
+from planner.chain.stages import StageRecipe, build_stage
+from planner.chain.weights import saved_tensors
+from planner.errors import ArtifactError
+from planner.runtime.checkpoint import restore_weights
+from planner.runtime.checkpoint_folder import (
+    find_checkpoint,
+    load_checkpoint_plan,
+    load_progress,
+)
+from planner.runtime.job import open_planned_source
+from planner.runtime.model_card import model_card
+from planner.runtime.saving import finish_model, write_shard
+
+
+def export(checkpoint: Path, folder: Path) -> None:
+    """Write the model of a checkpoint as `from_pretrained` loads it.
+
+    Args:
+        checkpoint: A checkpoint, or a run directory, which stands for its newest one.
+        folder: Where it goes; must be new.
+
+    Raises:
+        ArtifactError: There is no complete checkpoint, it is damaged, or something
+            is in the way.
+        ModelError: The model of its plan cannot be found.
+    """
+    checkpoint = find_checkpoint(checkpoint)
+    plan, progress = load_checkpoint_plan(checkpoint), load_progress(checkpoint)
+    aside = _aside(folder)
+    try:
+        with quiet_transformers():
+            source = open_planned_source(plan)
+            chain = find_chain(source, attention=plan.attention)
+            parts, written = [], set[str]()
+            for stage in plan.stages:
+                recipe = StageRecipe(
+                    first=stage.first_layer,
+                    last=stage.last_layer,
+                    dtype=plan.dtype,
+                    attention=plan.attention,
+                )
+                module = build_stage(
+                    source,
+                    chain,
+                    recipe,
+                    device=torch.device("cpu"),
+                    seed=None,
+                    empty=True,
+                )
+                parameters = module.owned_parameters()
+                restore_weights(checkpoint, [module], parameters, alone=True)
+                # What several stages hold is written with the first of them.
+                own = {id(p) for name, p in parameters.items() if name not in written}
+                written |= parameters.keys()
+                tensors = saved_tensors(module, own)
+                parts.append(
+                    write_shard(aside, tensors, stage.index + 1, plan.num_stages)
+                )
+            card = model_card(plan, progress.options, progress.step)
+            finish_model(aside, folder, parts, plan, source, chain.architecture, card)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    if folder.exists():
+        msg = f"{folder} is there already; choose another -o"
+        raise ArtifactError(msg)
+    aside = folder.with_name(f".{folder.name}.partial")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+    except OSError as error:
+        msg = f"{folder} cannot be made: {error.strerror}; choose another -o"
+        raise ArtifactError(msg) from error
+    return aside

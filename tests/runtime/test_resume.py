@@ -1,0 +1,192 @@
+"""Stopped and gone on with, a run ends as if it had never stopped."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from model_folders import llama_config, save_model
+from plan_maker import make_plan
+from runs import run_job, saved_state
+from transformers import AutoModelForCausalLM, GPT2Config
+
+from planner.errors import ArtifactError, RunError
+from planner.run_record import load_metrics, load_run
+from planner.runtime.checkpoint_folder import complete_checkpoints, load_progress
+from planner.runtime.checkpoint_tensors import read_tensors, write_tensors
+from planner.runtime.export import export
+from planner.runtime.options import RunOptions
+
+LLAMA = ["embedding", *(f"model.layers.{i}" for i in range(4)), "head"]
+GPT2 = ["embedding", *(f"transformer.h.{i}" for i in range(4)), "head"]
+TRAINING = {
+    "lr": 1e-2,
+    "lr_schedule": "linear",
+    "warmup_steps": 2,
+    "weight_decay": 0.1,
+    "steps": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    # Dropout, and a tied embedding.
+    config = GPT2Config(n_embd=32, n_layer=4, n_head=4, vocab_size=256, n_positions=64)
+    llama = llama_config(num_hidden_layers=4)
+    return {
+        "gpt2": save_model(config, root / "gpt2"),
+        "llama": save_model(llama, root / "llama"),
+    }
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Ten sequences: an epoch is two steps of four and one of two."""
+    generator = torch.Generator().manual_seed(0)
+    path = tmp_path / "lines.jsonl"
+    with path.open("w") as file:
+        for row in range(10):
+            ids = torch.randint(0, 256, (6 + row,), generator=generator).tolist()
+            file.write(json.dumps({"input_ids": ids}) + "\n")
+    return path
+
+
+def train(processes, plan, run_dir, lines, **changes):
+    options = RunOptions(output_dir=run_dir, data=str(lines), **{**TRAINING, **changes})
+    run_job(processes, plan, options, run_dir.with_name(f"{run_dir.name}-work"))
+    return load_metrics(run_dir)
+
+
+def untimed(metrics):
+    return [replace(x, step_s=0.0, tokens_per_s=0.0) for x in metrics]
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "optimizer", "dtype"),
+    [
+        ("gpt2", GPT2, "adamw", "float32"),
+        ("gpt2", GPT2, "adamw", "bfloat16"),
+        ("llama", LLAMA, "adamw-bf16", "bfloat16"),
+    ],
+)
+def test_under_the_same_plan_it_goes_on_bit_for_bit(
+    processes, folders, lines, tmp_path, name, layers, optimizer, dtype
+):
+    plan = replace(
+        make_plan(folders[name], layers, [2, 4], optimizer=optimizer), dtype=dtype
+    )
+    straight = train(processes, plan, tmp_path / "run", lines, save_every=4)
+    saved = complete_checkpoints(tmp_path / "run")
+    assert [path.name for path in saved] == ["step-4", "step-6"]
+    progress = load_progress(saved[0])
+    assert (progress.step, progress.epoch, progress.sequence) == (4, 1, 4)
+    gone_on = train(processes, plan, tmp_path / "on", lines, resume=saved[0])
+    assert untimed(gone_on) == untimed(straight[4:])
+    before, after = saved_state(tmp_path / "run"), saved_state(tmp_path / "on")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize(
+    ("counts", "change"),
+    [
+        ([1, 2, 3], {}),
+        ([6], {}),
+        ([2, 1, 2, 1], {"schedule": "zb-v", "num_devices": 2}),
+        ([3, 3], {"recompute": LLAMA[1:4]}),
+    ],
+)
+def test_under_another_plan_it_goes_on_with_the_same_loss(
+    processes, folders, lines, tmp_path, counts, change
+):
+    plan = make_plan(folders["llama"], LLAMA, [2, 4])
+    straight = train(processes, plan, tmp_path / "run", lines, save_every=3)
+    other = make_plan(folders["llama"], LLAMA, counts, **change)
+    saved = complete_checkpoints(tmp_path / "run")[0]
+    gone_on = train(processes, other, tmp_path / "on", lines, resume=saved)
+    assert [x.step for x in gone_on] == [4, 5, 6]
+    losses = [x.loss for x in straight[3:]]
+    assert [x.loss for x in gone_on] == pytest.approx(losses, rel=1e-5)
+
+
+def test_in_its_own_directory_it_continues_its_metrics(
+    processes, folders, lines, tmp_path
+):
+    plan, run_dir = make_plan(folders["llama"], LLAMA, [2, 4]), tmp_path / "run"
+    constant = {"lr_schedule": "constant", "warmup_steps": 0}
+    first = train(processes, plan, run_dir, lines, steps=2, **constant)
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 3, "loss": 9.9})[:-4])  # torn by a crash
+    work = tmp_path / "work"
+    options = RunOptions(
+        output_dir=run_dir,
+        data=str(lines),
+        resume=complete_checkpoints(run_dir)[-1],
+        **{**TRAINING, **constant, "steps": 4},
+    )
+    work.mkdir()
+    from planner.runtime.job import prepare_job
+
+    processes.train(prepare_job(plan, options, work).save(), plan.num_devices)
+    metrics = load_metrics(run_dir)
+    assert [x.step for x in metrics] == [1, 2, 3, 4]
+    assert metrics[:2] == first
+    assert load_run(run_dir).status == "finished"
+    assert saved_state(run_dir)
+    assert not list(run_dir.glob(".model*"))
+
+
+def test_a_checkpoint_is_exported_as_an_ordinary_model(
+    processes, folders, lines, tmp_path
+):
+    plan = make_plan(folders["llama"], LLAMA, [2, 3, 1])
+    train(processes, plan, tmp_path / "run", lines, steps=2)
+    export(tmp_path / "run", tmp_path / "exported")
+    model, found = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "exported", output_loading_info=True
+    )
+    assert not found["missing_keys"]
+    assert not found["unexpected_keys"]
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    trained = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
+    for one, other in zip(
+        model.state_dict().values(), trained.state_dict().values(), strict=True
+    ):
+        assert torch.equal(one, other)
+    for folder in (tmp_path / "exported", tmp_path / "run" / "model"):
+        card = (folder / "README.md").read_text()
+        assert "2 steps of 4 sequences of 16 tokens, float32, adamw." in card
+        assert str(tmp_path) not in card.replace(str(lines), "")
+    with pytest.raises(ArtifactError, match="is there already"):
+        export(tmp_path / "run", tmp_path / "exported")
+
+
+def test_a_disk_that_is_full_leaves_the_last_checkpoint_as_it_was(processes, tmp_path):
+    good = tmp_path / "good"
+    good.mkdir()
+    for folder in (good, tmp_path / "gone"):
+        found = processes.call(_write, str(folder), 2)
+        if folder == good:
+            assert found == [None, None]
+        else:
+            assert all("cannot write" in text for text in found)
+    assert processes.call(_read, str(good), 2) == [0.0, 1.0]
+
+
+def _write(folder, rank):
+    from pathlib import Path
+
+    try:
+        write_tensors(Path(folder), {f"w{rank}": torch.full((3,), float(rank))})
+    except RunError as error:
+        return str(error)
+    return None
+
+
+def _read(folder, rank):
+    from pathlib import Path
+
+    tensor = torch.empty(3)
+    read_tensors(Path(folder), {f"w{rank}": tensor})
+    return tensor.mean().item()
