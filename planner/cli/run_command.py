@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     metavar="[RUN_DIR|CHECKPOINT]",
     is_flag=False,
     flag_value="",
-    help="Go on from the newest checkpoint of a run, or from this one; without a value, "
-    "of the output directory. What is not given is as it was, PLAN too.",
+    help="Go on from the newest checkpoint of a run, or from this one; without a "
+    "value, of the output directory. What is not given is as it was, PLAN too.",
 )
 @as_json
 @click.pass_context
