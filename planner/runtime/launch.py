@@ -112,6 +112,8 @@ def _launch(plan: Plan, job_path: Path, work_dir: Path, run_dir: Path) -> None:
         max_restarts=0,
         monitor_interval=0.1,
         shutdown_timeout=10,
+        # The others are handled here: a run that is asked to stop saves first.
+        signals_to_handle="SIGHUP,SIGQUIT",
         # Its own choice of a folder would stay behind.
         logs_specs=DefaultLogsSpecs(log_dir=str(work_dir / "elastic")),
     )
@@ -171,8 +173,6 @@ def _child_environment(plan: Plan) -> Iterator[None]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "OMP_NUM_THREADS": "1" if plan.device_type == "cpu" else "4",
         "TOKENIZERS_PARALLELISM": "false",
-        # The others are handled here: a run that is asked to stop saves first.
-        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGHUP,SIGQUIT",
     }
     added = {key: value for key, value in settings.items() if key not in os.environ}
     os.environ.update(added)

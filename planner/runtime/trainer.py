@@ -293,5 +293,7 @@ def train_device(
         device: Where it computes.
         wish: Whether somebody asked this process to stop.
     """
-    DeviceTrainer(job, rank, device, wish or StopWish()).train(sequences)
+    if wish is None:  # one that nobody had yet is false
+        wish = StopWish()
+    DeviceTrainer(job, rank, device, wish).train(sequences)
     dist.barrier()

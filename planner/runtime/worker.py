@@ -4,6 +4,7 @@ Started by `launch` with the job's file as its argument, or by somebody else, se
 `joining`.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -24,6 +25,8 @@ from planner.runtime.own_rows import OwnRows
 from planner.runtime.stopping import StopWish
 from planner.runtime.trainer import train_device
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
 
 def main(job_path: Path) -> None:
     """Join the other processes, train, and leave a failure in the job.
@@ -31,6 +34,7 @@ def main(job_path: Path) -> None:
     Args:
         job_path: The file of the job.
     """
+    _end_with_parent()
     # The one who started this process says that it was interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     job = load_job(job_path)
@@ -67,6 +71,12 @@ def join(job: Job, sequences: Sequences | OwnRows, store: Store) -> None:
             sys.stderr.write(f"error: {failure.sentence}\n")
             sys.stderr.flush()
         os._exit(1)
+
+
+def _end_with_parent() -> None:
+    """Be killed when the process that started this one is: Linux's own means."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _failure(error: Exception, job: Job, rank: int) -> Failure:

@@ -343,7 +343,10 @@ def test_run_refuses_a_folder_that_holds_another_run(runs, plan_path):
     Path("runs/plan").mkdir(parents=True)
     Path("runs/plan/run.json").write_text("{}", encoding="utf-8")
     error = the_error(call("run", plan_path))
-    assert error == "error: runs/plan holds another run; choose another --output-dir"
+    assert error == (
+        "error: runs/plan holds another run; choose another --output-dir, or go on "
+        "with --resume"
+    )
     assert not runs
 
 

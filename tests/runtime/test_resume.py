@@ -165,7 +165,8 @@ def test_a_checkpoint_is_exported_as_an_ordinary_model(
 def test_a_disk_that_is_full_leaves_the_last_checkpoint_as_it_was(processes, tmp_path):
     good = tmp_path / "good"
     good.mkdir()
-    for folder in (good, tmp_path / "gone"):
+    (tmp_path / "full").write_text("no folder")  # as little can be written here
+    for folder in (good, tmp_path / "full"):
         found = processes.call(_write, str(folder), 2)
         if folder == good:
             assert found == [None, None]

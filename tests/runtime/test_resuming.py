@@ -104,7 +104,6 @@ def test_what_changes_training_is_told(tmp_path):
     [
         ({"dtype": "bfloat16"}, "dtype: float32 there, bfloat16 in the plan"),
         ({"seq_len": 32}, "tokens of a sequence: 16 there, 32 in the plan"),
-        ({"global_batch_size": 8}, "sequences of a step: 4 there, 8 in the plan"),
         (
             {"optimizer": replace(PLAN.optimizer, name="sgd")},
             "optimizer: adamw there, sgd in the plan",
@@ -114,6 +113,13 @@ def test_what_changes_training_is_told(tmp_path):
 def test_other_work_is_refused(tmp_path, change, message):
     with pytest.raises(WishError, match=message):
         begun(tmp_path, plan=replace(PLAN, **change))
+
+
+def test_another_batch_is_refused(tmp_path):
+    layers = ["embedding", "block", "head"]
+    other = make_plan("model", layers, [1, 2], num_microbatches=8)
+    with pytest.raises(WishError, match=r"sequences of a step: 4 there, 8 in the plan"):
+        begun(tmp_path, plan=other)
 
 
 @pytest.mark.parametrize(
