@@ -13,6 +13,7 @@ from itertools import chain, count
 import torch
 
 from planner.errors import WishError
+from planner.optimizers import OPTIMIZERS
 from planner.rounded_adamw import RoundedAdamW
 
 
@@ -169,10 +170,10 @@ def check_optimizer(name: str) -> None:
     Raises:
         WishError: It cannot.
     """
-    if name not in _NAMES:
+    if name not in OPTIMIZERS:
         msg = (
             f"the optimizer '{name}' cannot be run; solve again with --optimizer "
-            f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
+            f"{', '.join(OPTIMIZERS[:-1])} or {OPTIMIZERS[-1]}"
         )
         raise WishError(msg)
 
@@ -188,4 +189,3 @@ def _sgd(params: list[torch.nn.Parameter], decay: float) -> torch.optim.Optimize
 
 _Maker = Callable[[list[torch.nn.Parameter], float], torch.optim.Optimizer]
 _MAKERS: dict[str, _Maker] = {"adamw": _adamw, "sgd": _sgd}
-_NAMES = ("adamw", "adamw-bf16", "sgd")

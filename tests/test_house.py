@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "solve": PURE,
     "chain": ARTIFACTS,
     "rounded_adamw": WORDS | {"optimizers"},
-    "stage_optimizer": WORDS | {"rounded_adamw"},
+    "stage_optimizer": WORDS | {"optimizers", "rounded_adamw"},
     "measure": ARTIFACTS | {"optimizers", "chain", "stage_optimizer"},
     "runtime": ARTIFACTS
     | {"schedule", "plan_check", "chain", "stage_optimizer", "measure"},

@@ -36,8 +36,9 @@ class StopWish:
         self._path = None if work_dir is None else work_dir / _FILE
         self._got: signal.Signals | None = None
 
-    def __bool__(self) -> bool:
-        """True once it was asked."""
+    @property
+    def is_there(self) -> bool:
+        """True once somebody asked."""
         there = self._path is not None and self._path.exists()
         return there or self._got is not None
 

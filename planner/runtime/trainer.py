@@ -49,11 +49,18 @@ class DeviceTrainer:
         job: The run.
         rank: This process's device, a row of the plan's schedule.
         device: Where it computes.
+        wish: Whether somebody asked this process to stop; None if nobody can.
     """
 
-    def __init__(self, job: Job, rank: int, device: torch.device, wish: StopWish):
+    def __init__(
+        self,
+        job: Job,
+        rank: int,
+        device: torch.device,
+        wish: StopWish | None = None,
+    ):
         plan = job.plan
-        self.wish, self.is_stopping = wish, False
+        self.wish, self.is_stopping = wish or StopWish(), False
         self.job, self.plan, self.rank, self.device = job, plan, rank, device
         self.options = job.run_options()
         self.source = open_planned_source(plan)
@@ -130,7 +137,7 @@ class DeviceTrainer:
         Returns:
             The loss and the norm of all gradients, the same on every device.
         """
-        asked = bool(self.wish)
+        asked = self.wish.is_there
         inputs = {
             key: _ready(value, self.plan).to(self.device)
             for key, value in batch.inputs(masked).items()
@@ -250,7 +257,6 @@ class DeviceTrainer:
             epoch=epoch,
             sequence=into * self.plan.global_batch_size,
             num_sequences=num_sequences,
-            num_devices=self.plan.num_devices,
             options=self.options.as_record(),
             versions=installed_versions(),
         )
@@ -293,7 +299,5 @@ def train_device(
         device: Where it computes.
         wish: Whether somebody asked this process to stop.
     """
-    if wish is None:  # one that nobody had yet is false
-        wish = StopWish()
     DeviceTrainer(job, rank, device, wish).train(sequences)
     dist.barrier()

@@ -20,7 +20,7 @@ def test_the_solver_never_needs_fewer(seed):
     profile = random_profile(rng)
     budget_bytes = rng.choice([500, 800, 1200, 2000])
     least = least_cards(profile, ADAMW, budget_bytes) or len(profile.layers) + 1
-    wishes = Wishes(global_batch_size=1)
+    wishes = Wishes(global_batch_size=1, optimizer="adamw")
     for count in range(1, min(least, sum(profile.legal_cuts()) + 2)):
         with pytest.raises(InfeasibleError):
             best_plan(profile, cluster(count, budget_bytes), wishes, profile_ref=REF)
@@ -30,5 +30,6 @@ def test_the_solver_reaches_it_where_nothing_else_takes_room():
     layers = (LayerProfile(name=f"{i}", num_parameters=100) for i in range(6))
     profile = ModelProfile(layers=tuple(layers))
     least = least_cards(profile, ADAMW, 3300)
-    plan = best_plan(profile, cluster(least, 3300), Wishes(), profile_ref=REF)
+    wishes = Wishes(optimizer="adamw")
+    plan = best_plan(profile, cluster(least, 3300), wishes, profile_ref=REF)
     assert len(plan.stages) == least == 3
