@@ -112,6 +112,12 @@ def describe_links(plan: Plan) -> str:
     return f"{text} ({', '.join(origins)})"
 
 
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False
+    )
+
+
 def _optimizer(plan: Plan) -> list[str]:
     own = plan.optimizer
     if not own.passed_over:
@@ -120,20 +126,12 @@ def _optimizer(plan: Plan) -> list[str]:
         f"optimizer: {own.name}, {own.bytes_per_parameter} bytes a parameter, as "
         f"nothing fits with {' or '.join(own.passed_over)}"
     )
-    return textwrap.wrap(
-        text, _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False
-    )
+    return _wrapped(text)
 
 
 def _links(plan: Plan) -> list[str]:
     text = describe_links(plan)
-    return (
-        textwrap.wrap(
-            f"links: {text}", _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False
-        )
-        if text
-        else []
-    )
+    return _wrapped(f"links: {text}") if text else []
 
 
 def _title(plan: Plan) -> str:
@@ -248,13 +246,7 @@ def _others(plan: Plan) -> list[str]:
         lines.append(f"beside it: {', '.join(parts)}")
     if too_large := [entry.name for entry in plan.baselines if not entry.fits]:
         lines.append(f"do not fit: {', '.join(too_large)}")
-    return [
-        row
-        for line in lines
-        for row in textwrap.wrap(
-            line, _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False
-        )
-    ]
+    return [row for line in lines for row in _wrapped(line)]
 
 
 def _proof(plan: Plan) -> str:

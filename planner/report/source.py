@@ -121,7 +121,7 @@ def _read_run(run_dir: Path) -> ReportSource:
 
 
 def _not_measured(run: RunRecord, num_steps: int) -> str:
-    ending = "has not finished" if run.status == "running" else "measured nothing"
+    ending = "measured nothing" if run.status == "finished" else "has not finished"
     done = f"{num_steps} step{'' if num_steps == 1 else 's'} recorded"
     return (
         f"The run {ending} ({done}), so measured times and memory are absent; "

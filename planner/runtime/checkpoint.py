@@ -20,6 +20,7 @@ from planner.runtime.checkpoint_folder import (
     begin_checkpoint,
     finish_checkpoint,
     load_checkpoint_plan,
+    partial_checkpoint,
 )
 from planner.runtime.checkpoint_tensors import (
     OPTIMIZER,
@@ -61,7 +62,7 @@ class DeviceState:
 
 def save_checkpoint(
     run_dir: Path, state: DeviceState, plan: Plan, progress: Progress, keep: int
-) -> Path:
+) -> None:
     """Write a checkpoint and let old ones go; all devices call it together.
 
     Args:
@@ -71,23 +72,17 @@ def save_checkpoint(
         progress: How far it is.
         keep: Complete checkpoints that stay, this one included.
 
-    Returns:
-        Its folder.
-
     Raises:
         RunError: A device could not write; the last good checkpoint is as it was.
     """
-    aside = [None]
+    folder = partial_checkpoint(run_dir, progress.step)
     if state.rank == 0:
-        aside[0] = str(begin_checkpoint(run_dir, progress.step))  # type: ignore[call-overload]
-    dist.broadcast_object_list(aside, src=0)
-    folder = Path(str(aside[0]))
+        begin_checkpoint(folder)
+    dist.barrier()
     write_tensors(folder, _all_tensors(state))
-    final = [folder]
     if state.rank == 0:
-        final[0] = finish_checkpoint(folder, plan, progress, keep)
-    dist.broadcast_object_list(final, src=0)
-    return final[0]
+        finish_checkpoint(folder, plan, progress, keep)
+    dist.barrier()
 
 
 def restore_weights(

@@ -35,7 +35,6 @@ class Progress:
         epoch: Passes over the data completed.
         sequence: Sequences of the next pass that were trained on.
         num_sequences: Of the data, in one pass.
-        num_devices: Processes that have a random state in the checkpoint.
         options: Of the run: learning rate, schedule, seed, data and the others.
         versions: Of planner, torch and transformers.
     """
@@ -45,7 +44,6 @@ class Progress:
     epoch: NonNegativeInt = 0
     sequence: NonNegativeInt = 0
     num_sequences: NonNegativeInt = 0
-    num_devices: PositiveInt = 1
     options: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -144,8 +142,8 @@ def how_to_go_on(run_dir: Path) -> str:
     return f"saved in {newest}; go on with: planner run --resume {run_dir}"
 
 
-def checkpoint_of_step(run_dir: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies.
+def partial_checkpoint(run_dir: Path, step: int) -> Path:
+    """Where a checkpoint is written aside.
 
     Args:
         run_dir: The run directory.
@@ -154,32 +152,27 @@ def checkpoint_of_step(run_dir: Path, step: int) -> Path:
     Returns:
         The folder, there or not.
     """
-    return run_dir / FOLDER / f"{_PREFIX}{step}"
+    return run_dir / FOLDER / f".{_PREFIX}{step}.partial"
 
 
-def begin_checkpoint(run_dir: Path, step: int) -> Path:
+def begin_checkpoint(aside: Path) -> None:
     """Make the folder in which a checkpoint is written aside.
 
-    Args:
-        run_dir: The run directory.
-        step: Steps done.
+    What runs that died while saving left behind goes.
 
-    Returns:
-        The empty folder; what runs that died while saving left behind is gone.
+    Args:
+        aside: Of `partial_checkpoint`.
     """
-    folder = run_dir / FOLDER
-    for left in folder.glob(f".{_PREFIX}*"):
+    for left in aside.parent.glob(f".{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
-    aside = folder / f".{_PREFIX}{step}.partial"
     aside.mkdir(parents=True)
-    return aside
 
 
 def finish_checkpoint(aside: Path, plan: Plan, progress: Progress, keep: int) -> Path:
     """Make a checkpoint count, all of its tensors written, and let old ones go.
 
     Args:
-        aside: What `begin_checkpoint` made.
+        aside: That `begin_checkpoint` made.
         plan: The plan of the run.
         progress: How far it is.
         keep: Complete checkpoints to keep, this one included.
@@ -187,8 +180,7 @@ def finish_checkpoint(aside: Path, plan: Plan, progress: Progress, keep: int) ->
     Returns:
         Its folder.
     """
-    run_dir = aside.parent.parent
-    final = checkpoint_of_step(run_dir, progress.step)
+    final = aside.with_name(f"{_PREFIX}{progress.step}")
     artifact.save(plan, aside / _PLAN)
     artifact.save(progress, aside / _PROGRESS)
     for path in (aside / _PLAN, aside / _PROGRESS, aside):
@@ -197,7 +189,7 @@ def finish_checkpoint(aside: Path, plan: Plan, progress: Progress, keep: int) ->
         _remove(final)
     aside.rename(final)
     _to_disk(final.parent)
-    for old in complete_checkpoints(run_dir)[:-keep]:
+    for old in complete_checkpoints(final.parent.parent)[:-keep]:
         _remove(old)
     return final
 

@@ -42,11 +42,10 @@ def save_model(
         card: Text of its model card.
     """
     rank, num_devices = dist.get_rank(), dist.get_world_size()
-    aside = folder.with_name(f".{folder.name}.partial")
     if rank == 0:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        begin_model(folder)
     dist.barrier()
+    aside = _partial(folder)
     # Stages of one device that share a parameter give it the same name.
     tensors = {k: v for x in stages for k, v in saved_tensors(x, owned).items()}
     part = write_shard(aside, tensors, rank + 1, num_devices)
@@ -56,6 +55,25 @@ def save_model(
         architecture = stages[0].chain.architecture
         finish_model(aside, folder, parts, plan, source, architecture, card)
     dist.barrier()
+
+
+def begin_model(folder: Path) -> Path:
+    """Make the folder in which a model is written aside.
+
+    Args:
+        folder: Where the model goes.
+
+    Returns:
+        The empty folder; what a run that died left behind is gone.
+    """
+    aside = _partial(folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    return aside
+
+
+def _partial(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.partial")
 
 
 def write_shard(

@@ -8,7 +8,7 @@ from planner.runtime.job import prepare_job
 def run_job(processes, plan, options, work_dir):
     """Train; returns the job, whose `sequences` are the data."""
     work_dir.mkdir()
-    options.output_dir.mkdir(parents=True)
+    options.output_dir.mkdir(parents=True, exist_ok=True)
     job = prepare_job(plan, options, work_dir)
     processes.train(job.save(), plan.num_devices)
     return job

@@ -40,21 +40,10 @@ def folders(tmp_path_factory):
     }
 
 
-@pytest.fixture
-def lines(tmp_path):
-    """Ten sequences: an epoch is two steps of four and one of two."""
-    generator = torch.Generator().manual_seed(0)
-    path = tmp_path / "lines.jsonl"
-    with path.open("w") as file:
-        for row in range(10):
-            ids = torch.randint(0, 256, (6 + row,), generator=generator).tolist()
-            file.write(json.dumps({"input_ids": ids}) + "\n")
-    return path
-
-
 def train(processes, plan, run_dir, lines, **changes):
     options = RunOptions(output_dir=run_dir, data=str(lines), **{**TRAINING, **changes})
-    run_job(processes, plan, options, run_dir.with_name(f"{run_dir.name}-work"))
+    work_dir = run_dir.with_name(f"{run_dir.name}-work-{options.steps}")
+    run_job(processes, plan, options, work_dir)
     return load_metrics(run_dir)
 
 
@@ -118,18 +107,8 @@ def test_in_its_own_directory_it_continues_its_metrics(
     first = train(processes, plan, run_dir, lines, steps=2, **constant)
     with (run_dir / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 3, "loss": 9.9})[:-4])  # torn by a crash
-    work = tmp_path / "work"
-    options = RunOptions(
-        output_dir=run_dir,
-        data=str(lines),
-        resume=complete_checkpoints(run_dir)[-1],
-        **{**TRAINING, **constant, "steps": 4},
-    )
-    work.mkdir()
-    from planner.runtime.job import prepare_job
-
-    processes.train(prepare_job(plan, options, work).save(), plan.num_devices)
-    metrics = load_metrics(run_dir)
+    saved = complete_checkpoints(run_dir)[-1]
+    metrics = train(processes, plan, run_dir, lines, steps=4, resume=saved, **constant)
     assert [x.step for x in metrics] == [1, 2, 3, 4]
     assert metrics[:2] == first
     assert load_run(run_dir).status == "finished"

@@ -12,6 +12,7 @@ from planner.runtime.checkpoint_folder import (
     complete_checkpoints,
     find_checkpoint,
     finish_checkpoint,
+    partial_checkpoint,
 )
 from planner.runtime.options import RunOptions
 from planner.runtime.resuming import find_beginning, options_of
@@ -30,7 +31,9 @@ def checkpoint(run_dir, step, *, keep=9, plan=PLAN, **changes):
         num_sequences=40,
         options=options(run_dir, **changes).as_record(),
     )
-    return finish_checkpoint(begin_checkpoint(run_dir, step), plan, progress, keep)
+    aside = partial_checkpoint(run_dir, step)
+    begin_checkpoint(aside)
+    return finish_checkpoint(aside, plan, progress, keep)
 
 
 def begun(tmp_path, *, plan=PLAN, num_steps=10, num_sequences=40, **changes):
@@ -49,7 +52,7 @@ def test_only_what_was_written_to_its_end_counts(tmp_path):
     for step in (2, 10, 4):
         checkpoint(tmp_path, step)
     (tmp_path / "checkpoints" / "step-12").mkdir()
-    begin_checkpoint(tmp_path, 14)
+    begin_checkpoint(partial_checkpoint(tmp_path, 14))
     names = [path.name for path in complete_checkpoints(tmp_path)]
     assert names == ["step-2", "step-4", "step-10"]
     assert find_checkpoint(tmp_path).name == "step-10"
@@ -65,7 +68,7 @@ def test_the_newest_are_kept_and_nothing_else_is_left(tmp_path):
 
 def test_the_last_good_one_stays_until_the_next_is_complete(tmp_path):
     checkpoint(tmp_path, 1, keep=1)
-    begin_checkpoint(tmp_path, 2)
+    begin_checkpoint(partial_checkpoint(tmp_path, 2))
     assert find_checkpoint(tmp_path).name == "step-1"
 
 
