@@ -1,5 +1,6 @@
 """One layer of a model, built with its weights and inputs, as it is measured."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,29 @@ class BuiltLayer:
     whole: LayerRun
     run: LayerRun
     again: LayerRun | None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the weights and their gradients [bytes]."""
+        return sum(p.nbytes * (1 + p.requires_grad) for p in self.run.parameters)
+
+    def learned(self) -> list[torch.nn.Parameter]:
+        """The parameters that are trained."""
+        return [p for p in self.run.parameters if p.requires_grad]
+
+
+def runs_of(copies: Iterable[BuiltLayer]) -> tuple[list[LayerRun], list[LayerRun]]:
+    """What is timed of the copies of a layer.
+
+    Args:
+        copies: Of one layer.
+
+    Returns:
+        The layer alone, and with recompute if it may be recomputed, of each copy.
+    """
+    found = list(copies)
+    again = [x.again for x in found if x.again is not None]
+    return [x.run for x in found], again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

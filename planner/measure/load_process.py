@@ -17,7 +17,7 @@ import torch
 from planner.chain.layers import Chain, find_chain
 from planner.chain.source import ModelSource, open_source, quiet_transformers
 from planner.measure.host_memory import keep_freed_memory
-from planner.measure.layer_building import LayerBuilder
+from planner.measure.layer_building import LayerBuilder, runs_of
 from planner.measure.sampling import Round
 from planner.measure.stopwatch import Stopwatch
 from planner.measure.timed import play_layer, step_rounds
@@ -29,12 +29,14 @@ class LayerWork(NamedTuple):
     Attributes:
         size: Sequences of a microbatch.
         layer: Its index in the model.
+        num_copies: Of the layer, run one after the other.
         optimizer: Whose step is taken on the layer's parameters; empty for running
             the layer itself.
     """
 
     size: int
     layer: int
+    num_copies: int = 1
     optimizer: str = ""
 
 
@@ -117,8 +119,8 @@ class _Worker:
             shape=shape,
             device=device,
         )
-        built = builder.build(task.layer)
+        copies = [builder.build(task.layer) for _ in range(task.num_copies)]
         if task.optimizer:
-            learned = [p for p in built.run.parameters if p.requires_grad]
+            learned = [p for copy in copies for p in copy.learned()]
             return step_rounds(task.optimizer, learned, device)
-        return partial(play_layer, built.run, built.again, Stopwatch(device))
+        return partial(play_layer, *runs_of(copies), Stopwatch(device))

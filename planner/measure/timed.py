@@ -1,10 +1,11 @@
 """How long a layer takes on a device.
 
-A round runs the layer as a stage does: F and B; F, I and W, by the very
-functions that the schedule runtime calls; F and B with recompute. The device is
-drained before and after a round, not inside, as calls in a stage follow one
-another. Medians are reported, because a machine with other work makes some
-calls slow and none fast.
+A round runs copies of the layer as a stage does: F of all and B of all; F, I and W,
+by the very functions that the schedule runtime calls; F and B with recompute. A
+small layer has several copies, so that each finds its weights where a stage finds
+them: in memory, pushed out of the cache by the others. The device is drained before
+and after a round, not inside, as calls in a stage follow one another. Medians are
+reported, because a machine with other work makes some calls slow and none fast.
 
 Known limitations: the layer is alone in its process, without transfers.
 """
@@ -63,24 +64,29 @@ class LayerTimes:
 
 
 def time_layer(
-    run: LayerRun, device: torch.device, *, again: LayerRun | None = None
+    runs: Sequence[LayerRun],
+    device: torch.device,
+    *,
+    again: Sequence[LayerRun] = (),
 ) -> LayerTimes:
     """Time a layer's F, B, I and W.
 
     Args:
-        run: The layer; gradients of its parameters are dropped at the end.
-        device: Where it runs.
-        again: The layer with recompute, to time what that adds.
+        runs: Copies of the layer; gradients of their parameters are dropped at the
+            end.
+        device: Where they run.
+        again: The copies with recompute, to time what that adds.
 
     Returns:
         Its times: medians. Without an input that takes a gradient, W is all of B;
         I and W are 0 where PyTorch cannot part them.
     """
     watch = Stopwatch(device)
-    found = sample(partial(play_layer, run, again, watch), judged="FB")
-    run.drop_gradients()
+    found = sample(partial(play_layer, runs, again, watch), judged="FB")
+    for run in runs:
+        run.drop_gradients()
     backward_s = statistics.median(found["B"])
-    unsplit_s = backward_s if run.leaf is None else 0.0
+    unsplit_s = backward_s if runs[0].leaf is None else 0.0
     is_split = "W" in found
     return LayerTimes(
         forward_s=statistics.median(found["F"]),
@@ -93,12 +99,14 @@ def time_layer(
     )
 
 
-def play_layer(run: LayerRun, again: LayerRun | None, watch: Stopwatch) -> Round:
-    """Run a layer once in every way that is timed.
+def play_layer(
+    runs: Sequence[LayerRun], again: Sequence[LayerRun], watch: Stopwatch
+) -> Round:
+    """Run the copies of a layer once in every way that is timed.
 
     Args:
-        run: The layer; gradients of its parameters add up.
-        again: The layer with recompute, if it may be recomputed.
+        runs: The copies; gradients of their parameters add up.
+        again: The same with recompute, if the layer may be recomputed.
         watch: Takes the times.
 
     Returns:
@@ -106,28 +114,41 @@ def play_layer(run: LayerRun, again: LayerRun | None, watch: Stopwatch) -> Round
         nothing takes a gradient before the layer, or PyTorch cannot part them [s].
     """
     watch.begin_step()
-    _backward(run, watch, forward="F", backward="B")
-    if run.leaf is not None:
-        split_if_possible(partial(_split_backward, run, watch))
-    if again is not None:
+    _backward(runs, watch, forward="F", backward="B")
+    if runs[0].leaf is not None:
+        split_if_possible(partial(_split_backward, runs, watch))
+    if again:
         _backward(again, watch, forward="F again", backward="R")
     return _seconds(watch)
 
 
-def _backward(run: LayerRun, watch: Stopwatch, *, forward: str, backward: str) -> None:
-    run.drop_input_gradients()  # every microbatch has its own
-    output = watch.run(forward, partial(run.forward, run.make_input()))
-    grad = _grad_like(output)
-    watch.run(backward, partial(torch.autograd.backward, output, grad))
+def _forward(
+    runs: Sequence[LayerRun], watch: Stopwatch, name: str
+) -> list[tuple[LayerRun, torch.Tensor]]:
+    """The copies with their outputs, the last first, as backward meets them."""
+    outputs = []
+    for run in runs:
+        run.drop_input_gradients()  # every microbatch has its own
+        outputs.append(watch.run(name, partial(run.forward, run.make_input())))
+    return list(zip(runs, outputs, strict=True))[::-1]
 
 
-def _split_backward(run: LayerRun, watch: Stopwatch) -> None:
-    run.drop_input_gradients()  # every microbatch has its own
-    output = watch.run("F", partial(run.forward, run.make_input()))
-    output = splittable(output)
-    grad = _grad_like(output)
-    groups = watch.run("I", partial(input_backward, run, output, grad))
-    watch.run("W", partial(weight_backward, run, groups))
+def _backward(
+    runs: Sequence[LayerRun], watch: Stopwatch, *, forward: str, backward: str
+) -> None:
+    for _, output in _forward(runs, watch, forward):
+        grad = _grad_like(output)
+        watch.run(backward, partial(torch.autograd.backward, output, grad))
+
+
+def _split_backward(runs: Sequence[LayerRun], watch: Stopwatch) -> None:
+    left = []
+    for run, found in _forward(runs, watch, "F"):
+        output = splittable(found)
+        grad = _grad_like(output)
+        left.append((run, watch.run("I", partial(input_backward, run, output, grad))))
+    for run, groups in left:
+        watch.run("W", partial(weight_backward, run, groups))
 
 
 def _grad_like(output: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ Layers with the same fingerprint (class, shapes, settings) cost the same and are
 visited once.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.chain.layers import Layer
@@ -11,9 +12,8 @@ from planner.chain.source import DTYPES
 from planner.measure.bench import Bench
 from planner.measure.fake_tensors import NEED_VALUES, real_tensors
 from planner.measure.flops import count_forward_flops
-from planner.measure.layer_building import BuiltLayer, LayerBuilder
+from planner.measure.layer_building import BuiltLayer, LayerBuilder, runs_of
 from planner.measure.layer_memory import LayerMemory
-from planner.measure.layer_run import LayerRun
 from planner.measure.load import Load
 from planner.measure.load_process import LayerWork
 from planner.measure.out_of_memory import OutOfMemoryError, is_out_of_memory
@@ -120,10 +120,7 @@ class Visit:
             return LayerProfile(name=layer.name, kind=layer.kind)
         built = self._builder.build(index)
         run, again = built.run, built.again
-        with self._load.like(LayerWork(size=self._builder.shape[0], layer=index)):
-            times = self._times(built, is_block)
-        if not self.optimizer_s and run.parameters:
-            self.optimizer_s = self._time_optimizers(index, run)
+        times = self._times(index, built, is_block)
         memory = self._bench.memory(run)
         kept = memory.activation_bytes
         again_kept = kept if again is None else self._bench.kept_bytes(again)
@@ -135,23 +132,42 @@ class Visit:
         )
         return _times_calls(cost, num_calls) if is_block else cost
 
-    def _times(self, built: BuiltLayer, is_block: bool) -> LayerTimes:
-        """Times of a layer; of the first block also what surrounds all layers."""
+    def _times(self, index: int, built: BuiltLayer, is_block: bool) -> LayerTimes:
+        """Times of a layer, and of an optimizer step if none was timed yet."""
+        layer, layers = self._chain.layers[index], self._chain.layers
+        num_alike = sum(x.fingerprint == layer.fingerprint for x in layers)
+        num_copies = self._bench.num_copies(built.weight_bytes, num_alike)
+        copies = [built]
+        copies.extend(self._builder.build(index) for _ in range(num_copies - 1))
+        work = LayerWork(
+            size=self._builder.shape[0], layer=index, num_copies=num_copies
+        )
+        with self._load.like(work):
+            times = self._time(copies, is_block)
+        if not self.optimizer_s and built.run.parameters:
+            self.optimizer_s = self._time_optimizers(work, copies)
+        return times
+
+    def _time(self, copies: Sequence[BuiltLayer], is_block: bool) -> LayerTimes:
+        """Time copies of a layer; of the first block also what surrounds all layers."""
         bench = self._bench
-        times = bench.times(built.run, DTYPES[self._builder.dtype], built.again)
+        runs, again = runs_of(copies)
+        times = bench.times(runs, DTYPES[self._builder.dtype], again)
         if is_block and bench.is_measuring and not self.overhead_s:
-            self.overhead_s = time_around(built.whole, built.run, bench.device)
+            first = copies[0]
+            self.overhead_s = time_around(first.whole, first.run, bench.device)
         return times if is_block else times.without_forward_overhead(self.overhead_s)
 
-    def _time_optimizers(self, index: int, run: LayerRun) -> dict[str, float]:
+    def _time_optimizers(
+        self, work: LayerWork, copies: Sequence[BuiltLayer]
+    ) -> dict[str, float]:
         bench = self._bench
         if bench.card is not None:
             return optimizer_seconds(bench.card, DTYPES[self._builder.dtype])
-        learned = [p for p in run.parameters if p.requires_grad]
+        learned = [p for copy in copies for p in copy.learned()]
         found = {}
         for name in optimizers_for(self._builder.dtype):
-            work = LayerWork(size=self._builder.shape[0], layer=index, optimizer=name)
-            with self._load.like(work):
+            with self._load.like(work._replace(optimizer=name)):
                 found[name] = time_optimizer(name, learned, bench.device)
         return found
 

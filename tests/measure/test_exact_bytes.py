@@ -47,6 +47,14 @@ def config_of(name, *, dropout=True):
     return config
 
 
+@pytest.fixture(autouse=True)
+def plain_products():
+    """Some processors rearrange weights in half precision; no card does."""
+    torch.backends.mkldnn.set_flags(False)
+    yield
+    torch.backends.mkldnn.set_flags(True)
+
+
 def allocated(work):
     """Level after some work and highest level during it [bytes], and its result."""
     gc.collect()

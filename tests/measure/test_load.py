@@ -48,7 +48,11 @@ def test_the_others_work_on_the_layer_until_the_next_and_end_with_it(
 ):
     with Load(2, loaded(llama_folder)) as load:
         (process,) = new_processes()
-        for work in (LayerWork(1, 1), LayerWork(1, 1, "adamw"), LayerWork(1, 0)):
+        for work in (
+            LayerWork(size=1, layer=1, num_copies=2),
+            LayerWork(size=1, layer=1, num_copies=2, optimizer="adamw"),
+            LayerWork(size=1, layer=0),
+        ):
             with load.like(work):
                 before = busy_ticks(process)
                 deadline_s = time.monotonic() + 20
