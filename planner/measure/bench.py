@@ -3,9 +3,8 @@
 import contextlib
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 from typing import Literal
 
 import torch
@@ -23,15 +22,11 @@ from planner.measure.progress import Progress
 from planner.measure.roofline import EFFICIENCY, estimate_times
 from planner.measure.timed import LayerTimes, time_layer
 from planner.model_profile import ProfiledDevice
-from planner.units import MIB
 
 DEFAULT_CARD = "rtx3090"
 CUDA_GRANULARITY = 512
 # Of a card whose own is unknown: the first that computes in bfloat16.
 _CAPABILITY = (8, 0)
-# Several times what the caches of a CPU or a card hold.
-_COLD_BYTES = 256 * MIB
-_MOST_COPIES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,40 +68,27 @@ class Bench:
     def _is_cuda(self) -> bool:
         return self.device.type == "cuda"
 
-    def num_copies(self, layer_bytes: int, num_alike: int) -> int:
-        """How many copies of a layer are timed together.
-
-        Args:
-            layer_bytes: Of its weights and their gradients [bytes].
-            num_alike: Layers of the model that cost the same.
-
-        Returns:
-            At least 1; more where a cache could hold the layer and a stage may have
-            as many.
-        """
-        if not self.is_measuring or not layer_bytes:
-            return 1
-        return min(ceil(_COLD_BYTES / layer_bytes), num_alike, _MOST_COPIES)
-
     def times(
         self,
-        runs: Sequence[LayerRun],
+        run: LayerRun,
         dtype: torch.dtype,
-        again: Sequence[LayerRun] = (),
+        again: LayerRun | None = None,
+        num_copies: int = 1,
     ) -> LayerTimes:
         """Time a layer.
 
         Args:
-            runs: Copies of the layer.
+            run: The layer; where it is measured, a row of copies.
             dtype: Of its matrix products.
-            again: The copies with recompute, if the layer may be recomputed.
+            again: The same with recompute, if the layer may be recomputed.
+            num_copies: In the row.
 
         Returns:
             Its times.
         """
         if self.card is not None:
-            return estimate_times(runs[0], self.card, dtype)
-        return time_layer(runs, self.device, again=again)
+            return estimate_times(run, self.card, dtype)
+        return time_layer(run, self.device, again=again, num_copies=num_copies)
 
     def memory(self, run: LayerRun) -> LayerMemory:
         """Follow the memory of a layer.

@@ -1,6 +1,6 @@
 """One layer of a model, built with its weights and inputs, as it is measured."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,7 @@ from planner.chain.inputs import make_rows
 from planner.chain.layers import Chain
 from planner.chain.source import DTYPES, ModelSource
 from planner.chain.stages import StageRecipe, build_stage
-from planner.measure.layer_run import LayerRun, block_run, stage_run
+from planner.measure.layer_run import LayerRun, block_run, chained, stage_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class BuiltLayer:
     again: LayerRun | None
 
     @property
-    def weight_bytes(self) -> int:
+    def weights_bytes(self) -> int:
         """Of the weights and their gradients [bytes]."""
         return sum(p.nbytes * (1 + p.requires_grad) for p in self.run.parameters)
 
@@ -38,18 +38,17 @@ class BuiltLayer:
         return [p for p in self.run.parameters if p.requires_grad]
 
 
-def runs_of(copies: Iterable[BuiltLayer]) -> tuple[list[LayerRun], list[LayerRun]]:
-    """What is timed of the copies of a layer.
+def chained_copies(copies: Sequence[BuiltLayer]) -> tuple[LayerRun, LayerRun | None]:
+    """What is timed of a layer.
 
     Args:
-        copies: Of one layer.
+        copies: Of the layer.
 
     Returns:
-        The layer alone, and with recompute if it may be recomputed, of each copy.
+        One after the other as they are, and with recompute if they may be recomputed.
     """
-    found = list(copies)
-    again = [x.again for x in found if x.again is not None]
-    return [x.run for x in found], again
+    again = [x.again for x in copies if x.again is not None]
+    return chained([x.run for x in copies]), chained(again) if again else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

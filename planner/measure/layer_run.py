@@ -144,6 +144,33 @@ def block_run(
     )
 
 
+def chained(runs: Sequence[LayerRun]) -> LayerRun:
+    """Copies of a layer, one after the other, as a run of its own.
+
+    Args:
+        runs: The copies; with several, the output of each is like its input.
+
+    Returns:
+        The run, from the input of the first to the output of the last.
+    """
+    if len(runs) == 1:
+        return runs[0]
+
+    def forward(received: torch.Tensor | None) -> torch.Tensor:
+        hidden = runs[0].forward(received)
+        for run in runs[1:]:
+            hidden = run.forward(hidden)
+        return hidden
+
+    return LayerRun(
+        forward=forward,
+        leaf=runs[0].leaf,
+        parameters=tuple(p for run in runs for p in run.parameters),
+        others=tuple(x for run in runs for x in run.others),
+        extras=tuple(x for run in runs for x in run.extras),
+    )
+
+
 def _caught_arguments(
     block: torch.nn.Module, whole: LayerRun
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -16,10 +16,10 @@ import torch
 
 from planner.chain.layers import Chain, find_chain
 from planner.chain.source import ModelSource, open_source, quiet_transformers
+from planner.measure.cold import stopwatch_for
 from planner.measure.host_memory import keep_freed_memory
-from planner.measure.layer_building import LayerBuilder, runs_of
+from planner.measure.layer_building import LayerBuilder, chained_copies
 from planner.measure.sampling import Round
-from planner.measure.stopwatch import Stopwatch
 from planner.measure.timed import play_layer, step_rounds
 
 
@@ -123,4 +123,5 @@ class _Worker:
         if task.optimizer:
             learned = [p for copy in copies for p in copy.learned()]
             return step_rounds(task.optimizer, learned, device)
-        return partial(play_layer, *runs_of(copies), Stopwatch(device))
+        run, again = chained_copies(copies)
+        return partial(play_layer, run, again, stopwatch_for(run, device))

@@ -1,6 +1,6 @@
 """Repeat what is timed until its median can be trusted.
 
-A round is everything that is timed, each as often; rounds follow one another, so
+A round is everything that is timed, once each; rounds follow one another, so
 that a slow spell of the machine meets all parts of it alike. Short calls are
 not timed several at a time: the clock is finer than any of them, and on a card
 the time between two short ones is one a run has to wait for, too.
@@ -55,28 +55,28 @@ def sample(play: Callable[[], Round], *, judged: Sequence[str]) -> Samples:
     """
     for _ in range(_NUM_WARMUP_ROUNDS):
         play()
-    found = _played(play, judged, more=1)
-    if _widest(found, judged) <= WIDE:
+
+    def widest(found: Samples) -> float:
+        return max(spread(found[name]) for name in judged)
+
+    found = _played(play, widest, more=1)
+    if widest(found) <= WIDE:
         return found
-    again = _played(play, judged, more=_MORE)
-    return min(found, again, key=lambda samples: _widest(samples, judged))
+    return min(found, _played(play, widest, more=_MORE), key=widest)
 
 
-def _widest(found: Samples, judged: Sequence[str]) -> float:
-    return max(spread(found[name]) for name in judged)
-
-
-def _played(play: Callable[[], Round], judged: Sequence[str], *, more: int) -> Samples:
+def _played(
+    play: Callable[[], Round], widest: Callable[[Samples], float], *, more: int
+) -> Samples:
     """One try, of at most `more` times as many rounds and as much time as usual."""
     found: Samples = {}
     begin_s = time.perf_counter()
-    for _ in range(_MOST * more):
+    for count in range(1, _MOST * more + 1):
         for name, seconds in play().items():
             found.setdefault(name, []).extend(seconds)
-        count = min(len(found[name]) for name in judged)
         late = time.perf_counter() - begin_s > _BUDGET_S * more
         if count >= _FEWEST and late:
             break
-        if count >= _MANY and _widest(found, judged) <= _NARROW:
+        if count >= _MANY and widest(found) <= _NARROW:
             break
     return found

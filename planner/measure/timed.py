@@ -1,11 +1,11 @@
 """How long a layer takes on a device.
 
-A round runs copies of the layer as a stage does: F of all and B of all; F, I and W,
-by the very functions that the schedule runtime calls; F and B with recompute. A
-small layer has several copies, so that each finds its weights where a stage finds
-them: in memory, pushed out of the cache by the others. The device is drained before
-and after a round, not inside, as calls in a stage follow one another. Medians are
-reported, because a machine with other work makes some calls slow and none fast.
+A round runs the layer as a stage does: F and B; F, I and W, by the very
+functions that the schedule runtime calls; F and B with recompute. A small layer is a
+row of copies, as in a stage: with cold caches, see `cold`, and W looks at the graph
+of all of them, as PyTorch's does. The device is drained before and after a round, not
+inside, as calls in a stage follow one another. Medians are reported, because a
+machine with other work makes some calls slow and none fast.
 
 Known limitations: the layer is alone in its process, without transfers.
 """
@@ -17,6 +17,7 @@ from functools import partial
 
 import torch
 
+from planner.measure.cold import stopwatch_for
 from planner.measure.layer_run import LayerRun
 from planner.measure.sampling import Round, sample, spread
 from planner.measure.split_backward import (
@@ -64,49 +65,50 @@ class LayerTimes:
 
 
 def time_layer(
-    runs: Sequence[LayerRun],
+    run: LayerRun,
     device: torch.device,
     *,
-    again: Sequence[LayerRun] = (),
+    again: LayerRun | None = None,
+    num_copies: int = 1,
 ) -> LayerTimes:
     """Time a layer's F, B, I and W.
 
     Args:
-        runs: Copies of the layer; gradients of their parameters are dropped at the
-            end.
-        device: Where they run.
-        again: The copies with recompute, to time what that adds.
+        run: The layer; gradients of its parameters are dropped at the end.
+        device: Where it runs.
+        again: The layer with recompute, to time what that adds.
+        num_copies: Of the layer that `run` and `again` hold, see `chained`.
 
     Returns:
         Its times: medians. Without an input that takes a gradient, W is all of B;
         I and W are 0 where PyTorch cannot part them.
     """
-    watch = Stopwatch(device)
-    found = sample(partial(play_layer, runs, again, watch), judged="FB")
-    for run in runs:
-        run.drop_gradients()
+    watch = stopwatch_for(run, device)
+    found = sample(partial(play_layer, run, again, watch), judged="FB")
+    run.drop_gradients()
     backward_s = statistics.median(found["B"])
-    unsplit_s = backward_s if runs[0].leaf is None else 0.0
+    unsplit_s = backward_s if run.leaf is None else 0.0
     is_split = "W" in found
+    input_grad_s = statistics.median(found["I"]) if is_split else 0.0
+    weight_grad_s = statistics.median(found["W"]) if is_split else unsplit_s
+    recompute_s = _median_difference(found["R"], found["B"]) if again else 0.0
     return LayerTimes(
-        forward_s=statistics.median(found["F"]),
-        backward_s=backward_s,
-        input_grad_s=statistics.median(found["I"]) if is_split else 0.0,
-        weight_grad_s=statistics.median(found["W"]) if is_split else unsplit_s,
-        recompute_s=_median_difference(found["R"], found["B"]) if again else 0.0,
+        forward_s=statistics.median(found["F"]) / num_copies,
+        backward_s=backward_s / num_copies,
+        input_grad_s=input_grad_s / num_copies,
+        weight_grad_s=weight_grad_s / num_copies,
+        recompute_s=recompute_s / num_copies,
         forward_spread=spread(found["F"]),
         backward_spread=spread(found["B"]),
     )
 
 
-def play_layer(
-    runs: Sequence[LayerRun], again: Sequence[LayerRun], watch: Stopwatch
-) -> Round:
-    """Run the copies of a layer once in every way that is timed.
+def play_layer(run: LayerRun, again: LayerRun | None, watch: Stopwatch) -> Round:
+    """Run a layer once in every way that is timed.
 
     Args:
-        runs: The copies; gradients of their parameters add up.
-        again: The same with recompute, if the layer may be recomputed.
+        run: The layer; gradients of its parameters add up.
+        again: The layer with recompute, if it may be recomputed.
         watch: Takes the times.
 
     Returns:
@@ -114,41 +116,28 @@ def play_layer(
         nothing takes a gradient before the layer, or PyTorch cannot part them [s].
     """
     watch.begin_step()
-    _backward(runs, watch, forward="F", backward="B")
-    if runs[0].leaf is not None:
-        split_if_possible(partial(_split_backward, runs, watch))
-    if again:
+    _backward(run, watch, forward="F", backward="B")
+    if run.leaf is not None:
+        split_if_possible(partial(_split_backward, run, watch))
+    if again is not None:
         _backward(again, watch, forward="F again", backward="R")
     return _seconds(watch)
 
 
-def _forward(
-    runs: Sequence[LayerRun], watch: Stopwatch, name: str
-) -> list[tuple[LayerRun, torch.Tensor]]:
-    """The copies with their outputs, the last first, as backward meets them."""
-    outputs = []
-    for run in runs:
-        run.drop_input_gradients()  # every microbatch has its own
-        outputs.append(watch.run(name, partial(run.forward, run.make_input())))
-    return list(zip(runs, outputs, strict=True))[::-1]
+def _backward(run: LayerRun, watch: Stopwatch, *, forward: str, backward: str) -> None:
+    run.drop_input_gradients()  # every microbatch has its own
+    output = watch.run(forward, partial(run.forward, run.make_input()))
+    grad = _grad_like(output)
+    watch.run(backward, partial(torch.autograd.backward, output, grad))
 
 
-def _backward(
-    runs: Sequence[LayerRun], watch: Stopwatch, *, forward: str, backward: str
-) -> None:
-    for _, output in _forward(runs, watch, forward):
-        grad = _grad_like(output)
-        watch.run(backward, partial(torch.autograd.backward, output, grad))
-
-
-def _split_backward(runs: Sequence[LayerRun], watch: Stopwatch) -> None:
-    left = []
-    for run, found in _forward(runs, watch, "F"):
-        output = splittable(found)
-        grad = _grad_like(output)
-        left.append((run, watch.run("I", partial(input_backward, run, output, grad))))
-    for run, groups in left:
-        watch.run("W", partial(weight_backward, run, groups))
+def _split_backward(run: LayerRun, watch: Stopwatch) -> None:
+    run.drop_input_gradients()  # every microbatch has its own
+    output = watch.run("F", partial(run.forward, run.make_input()))
+    output = splittable(output)
+    grad = _grad_like(output)
+    groups = watch.run("I", partial(input_backward, run, output, grad))
+    watch.run("W", partial(weight_backward, run, groups))
 
 
 def _grad_like(output: torch.Tensor) -> torch.Tensor:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from planner.chain.layers import Layer
 from planner.chain.source import DTYPES
 from planner.measure.bench import Bench
+from planner.measure.cold import num_copies
 from planner.measure.fake_tensors import NEED_VALUES, real_tensors
 from planner.measure.flops import count_forward_flops
-from planner.measure.layer_building import BuiltLayer, LayerBuilder, runs_of
+from planner.measure.layer_building import BuiltLayer, LayerBuilder, chained_copies
 from planner.measure.layer_memory import LayerMemory
 from planner.measure.load import Load
 from planner.measure.load_process import LayerWork
@@ -136,12 +137,11 @@ class Visit:
         """Times of a layer, and of an optimizer step if none was timed yet."""
         layer, layers = self._chain.layers[index], self._chain.layers
         num_alike = sum(x.fingerprint == layer.fingerprint for x in layers)
-        num_copies = self._bench.num_copies(built.weight_bytes, num_alike)
-        copies = [built]
-        copies.extend(self._builder.build(index) for _ in range(num_copies - 1))
-        work = LayerWork(
-            size=self._builder.shape[0], layer=index, num_copies=num_copies
-        )
+        count = num_copies(built.weights_bytes, num_alike)
+        if not self._bench.is_measuring:
+            count = 1
+        copies = [built, *(self._builder.build(index) for _ in range(count - 1))]
+        work = LayerWork(size=self._builder.shape[0], layer=index, num_copies=count)
         with self._load.like(work):
             times = self._time(copies, is_block)
         if not self.optimizer_s and built.run.parameters:
@@ -151,8 +151,10 @@ class Visit:
     def _time(self, copies: Sequence[BuiltLayer], is_block: bool) -> LayerTimes:
         """Time copies of a layer; of the first block also what surrounds all layers."""
         bench = self._bench
-        runs, again = runs_of(copies)
-        times = bench.times(runs, DTYPES[self._builder.dtype], again)
+        run, again = chained_copies(copies)
+        times = bench.times(
+            run, DTYPES[self._builder.dtype], again, num_copies=len(copies)
+        )
         if is_block and bench.is_measuring and not self.overhead_s:
             first = copies[0]
             self.overhead_s = time_around(first.whole, first.run, bench.device)

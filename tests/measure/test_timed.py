@@ -10,7 +10,7 @@ from torch import nn
 
 from planner.chain.source import DTYPES
 from planner.measure import sampling, timed
-from planner.measure.layer_run import LayerRun
+from planner.measure.layer_run import LayerRun, chained
 from planner.measure.timed import (
     LayerTimes,
     time_around,
@@ -69,7 +69,7 @@ def slow_run(clock, *, forward_s, input_grad_s=0.0, weight_grad_s=0.0):
 
 def test_f_b_i_and_w_are_told_apart(clock):
     run = slow_run(clock, forward_s=lambda: 1.0, input_grad_s=0.5, weight_grad_s=1.5)
-    times = time_layer([run], CPU)
+    times = time_layer(run, CPU)
     assert times == LayerTimes(
         forward_s=1.0, backward_s=2.0, input_grad_s=0.5, weight_grad_s=1.5
     )
@@ -85,7 +85,7 @@ def test_a_layer_without_input_has_no_i_and_w_is_all_of_b(clock):
         leaf=None,
         parameters=(weight,),
     )
-    times = time_layer([first], CPU)
+    times = time_layer(first, CPU)
     assert (times.input_grad_s, times.weight_grad_s) == (0.0, times.backward_s)
     assert times.backward_s == 1.5
 
@@ -94,12 +94,11 @@ def test_recompute_costs_what_it_adds_to_b(clock):
     times = {"forward_s": lambda: 1.0, "input_grad_s": 0.5, "weight_grad_s": 1.5}
     run = slow_run(clock, **times)
     again = slow_run(clock, **{**times, "input_grad_s": 1.75})
-    assert time_layer([run], CPU, again=[again]).recompute_s == 1.25
-    assert time_layer([again], CPU, again=[run]).recompute_s == 0.0, "never below 0"
+    assert time_layer(run, CPU, again=again).recompute_s == 1.25
+    assert time_layer(again, CPU, again=run).recompute_s == 0.0, "never below 0"
 
 
-def test_copies_run_one_after_the_other_forwards_and_backwards(clock):
-    """So that each finds what the others left in the cache; times are of one."""
+def test_copies_run_one_after_the_other_and_times_are_of_one(clock):
     order = []
 
     def noting(name):
@@ -109,22 +108,23 @@ def test_copies_run_one_after_the_other_forwards_and_backwards(clock):
 
         return seconds
 
-    runs = [
+    copies = [
         slow_run(clock, forward_s=noting(x), input_grad_s=0.5, weight_grad_s=1.5)
-        for x in "ab"
+        for x in "abc"
     ]
-    times = time_layer(runs, CPU, again=runs)
+    row = chained(copies)
+    times = time_layer(row, CPU, again=row, num_copies=3)
     assert times == LayerTimes(
         forward_s=1.0, backward_s=2.0, input_grad_s=0.5, weight_grad_s=1.5
     )
-    assert set(map("".join, zip(order[::2], order[1::2], strict=True))) == {"ab"}
-    assert all(run.parameters[0].grad is None for run in runs)
+    assert "".join(order) == "abc" * (len(order) // 3)
+    assert all(copy.parameters[0].grad is None for copy in copies)
 
 
 def test_the_spread_of_f_and_b_is_told(clock):
     slow = itertools.cycle([1.0, 1.0, 2.0, 2.0])
     run = slow_run(clock, forward_s=lambda: next(slow), input_grad_s=0.5)
-    times = time_layer([run], CPU)
+    times = time_layer(run, CPU)
     assert 0.5 <= times.forward_spread <= 1.0
     assert times.backward_spread == pytest.approx(0.0)
 
@@ -134,10 +134,10 @@ def test_i_and_w_together_make_the_gradients_of_b(monkeypatch):
     monkeypatch.setattr(timed, "_grad_like", torch.ones_like)
     watch = timed.Stopwatch(CPU)
     watch.begin_step()
-    timed._backward([run], watch, forward="F", backward="B")
+    timed._backward(run, watch, forward="F", backward="B")
     whole = [p.grad.clone() for p in run.parameters], run.leaf.grad.clone()
     run.drop_gradients()
-    timed._split_backward([run], watch)
+    timed._split_backward(run, watch)
     split = [p.grad for p in run.parameters], run.leaf.grad
     assert all(map(torch.allclose, whole[0], split[0]))
     assert torch.allclose(whole[1], split[1])
@@ -152,8 +152,8 @@ def test_gradients_are_no_constants_and_that_of_a_loss_is_1():
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_layer_of_a_model_can_be_timed(monkeypatch, name, kind):
     monkeypatch.setattr(sampling, "_BUDGET_S", 0.0)
-    again = [model_run(CONFIGS[name], kind, recompute=True)] if kind == "block" else []
-    times = time_layer([model_run(CONFIGS[name], kind)], CPU, again=again)
+    again = kind == "block" and model_run(CONFIGS[name], kind, recompute=True)
+    times = time_layer(model_run(CONFIGS[name], kind), CPU, again=again or None)
     assert times.forward_s > 0
     assert times.weight_grad_s > 0
     assert (times.input_grad_s > 0) == (kind != "embedding")
@@ -210,6 +210,6 @@ def test_the_end_of_a_step_is_timed_per_parameter_and_changes_none(
 def test_a_layer_whose_output_is_a_view_has_i_and_w(monkeypatch):
     monkeypatch.setattr(sampling, "_BUDGET_S", 0.0)
     module = nn.Sequential(nn.Linear(4, 4), nn.Flatten())
-    times = time_layer([module_run(module, (2, 3, 4))], CPU)
+    times = time_layer(module_run(module, (2, 3, 4)), CPU)
     assert times.input_grad_s > 0
     assert times.weight_grad_s > 0
