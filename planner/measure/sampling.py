@@ -19,7 +19,7 @@ WIDE = 0.10
 _NUM_WARMUP_ROUNDS = 2
 _NARROW = 0.03
 _FEWEST, _MANY, _MOST = 5, 10, 50
-_BUDGET_S = 1.0
+_BUDGET_S = 2.0
 _MORE = 2
 
 # Seconds by the name of what took them; more than one if a round did it twice.
