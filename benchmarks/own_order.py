@@ -30,6 +30,7 @@ from planner.solve.candidate import Candidate
 from planner.solve.own_order import least_step_s, with_own_order
 from planner.solve.search import search
 from planner.solve.setting import Cut
+from planner.solve.wishes import Wishes
 
 # How many cuts may be given an order of our own, from one start.
 MOST_ORDERS = 20
@@ -60,7 +61,7 @@ class Answer:
         """Step times of the three, and what no order of any cut can beat [s]."""
         plans = (self.named, self.same_cut, self.own_cut)
         named_s, same_s, own_s = (plan.step_s for plan in plans)
-        return named_s, same_s, own_s, least_step_s(self.named.setting)
+        return named_s, same_s, own_s, least_step_s(self.named.setting, Wishes())
 
 
 def named_plans(every: Sequence[Cuts], others: Iterable[Cut] = ()) -> list[Candidate]:

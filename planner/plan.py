@@ -249,6 +249,23 @@ class PlanPrediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FreeCut:
+    """The quickest plan that was found without the cut that the user wished.
+
+    Attributes:
+        layers_per_stage: How many layers each stage holds.
+        schedule: Its name.
+        microbatch_size: Sequences of one microbatch.
+        step_s: Simulated step time [s].
+    """
+
+    layers_per_stage: tuple[int, ...]
+    schedule: str
+    microbatch_size: PositiveInt
+    step_s: NonNegativeFloat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SolverReport:
     """How sure we are.
 
@@ -258,6 +275,8 @@ class SolverReport:
         gap: (step_s - bound_s) / step_s.
         candidates: How many plans were simulated.
         solve_s: Time of the search [s].
+        free_cut: What the wished cut is to be compared with; None if none was
+            wished.
     """
 
     status: Literal["optimal", "feasible"]
@@ -265,6 +284,7 @@ class SolverReport:
     gap: NonNegativeFloat
     candidates: NonNegativeInt
     solve_s: NonNegativeFloat
+    free_cut: FreeCut | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

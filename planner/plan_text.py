@@ -23,6 +23,8 @@ from planner.units import (
 )
 
 _BAR_CELLS = 10
+# Smaller differences of step times are those of rounding.
+_SAME = 1e-6
 _WIDTH = 100
 _INDENT = " " * 7
 _HEADER = ("stage", "device", "memory", "busy", "F", "B", "layers")
@@ -37,7 +39,8 @@ def describe_plan(plan: Plan) -> str:
 
     Returns:
         Lines of at most 100 columns: what is trained, a row per stage, the
-        result, the links, what others would take, and the proof.
+        result, the links, what others would take, what a wished cut costs, and
+        the proof.
     """
     return "\n".join(
         [
@@ -49,6 +52,7 @@ def describe_plan(plan: Plan) -> str:
             *_optimizer(plan),
             *_links(plan),
             *_others(plan),
+            *_wished_cut(plan),
             _proof(plan),
         ]
     )
@@ -249,11 +253,31 @@ def _others(plan: Plan) -> list[str]:
     return [row for line in lines for row in _wrapped(line)]
 
 
+def _wished_cut(plan: Plan) -> list[str]:
+    free = plan.solver.free_cut
+    if free is None:
+        return []
+    more_s = plan.predicted.step_s - free.step_s
+    if more_s <= _SAME * free.step_s:
+        return ["your cut: no quicker one is known"]
+    counts = "+".join(map(str, free.layers_per_stage))
+    text = (
+        f"your cut costs {format_seconds(more_s)} a step, "
+        f"{format_percent(more_s / free.step_s)}: {counts} layers under "
+        f"{free.schedule}, microbatches of {free.microbatch_size}, take "
+        f"{format_seconds(free.step_s)}"
+    )
+    return _wrapped(text)
+
+
 def _proof(plan: Plan) -> str:
     solver = plan.solver
     effort = f"{solver.candidates} simulated in {format_seconds(solver.solve_s)}"
     if solver.status == "optimal":
-        return f"optimal: no cut has a shorter step under a named schedule; {effort}"
+        what = "no cut has a shorter step under a named schedule"
+        if solver.free_cut is not None:
+            what = "your cut has no shorter step under a named schedule"
+        return f"optimal: {what}; {effort}"
     return (
         f"feasible: no more than {format_percent(solver.gap)} above the best possible "
         f"(bound {format_seconds(solver.bound_s)}); {effort}"

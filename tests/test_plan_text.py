@@ -7,6 +7,7 @@ import pytest
 from planner.model_profile import ModelInfo
 from planner.plan import (
     Baseline,
+    FreeCut,
     LinkPlan,
     MemoryBreakdown,
     OptimizerPlan,
@@ -173,3 +174,24 @@ def test_the_bar_is_to_scale():
     assert memory_bar(4, 10) == "[####------]"
     assert memory_bar(99, 10) == "[##########]"
     assert memory_bar(1, 0) == "[----------]"
+
+
+@pytest.mark.parametrize(
+    ("step_s", "line"),
+    [
+        (0.48, "your cut: no quicker one is known"),
+        (
+            0.40,
+            "your cut costs 80.0 ms a step, 20.0 %: 1+4 layers under zb-v, "
+            "microbatches of 2, take 400 ms",
+        ),
+    ],
+)
+def test_what_a_wished_cut_costs_is_said(step_s, line):
+    free = FreeCut(
+        layers_per_stage=(1, 4), schedule="zb-v", microbatch_size=2, step_s=step_s
+    )
+    solver = dataclasses.replace(PLAN.solver, free_cut=free, status="optimal")
+    text = describe_plan(dataclasses.replace(PLAN, solver=solver))
+    assert line in " ".join(text.split())
+    assert "your cut has no shorter step under a named schedule" in text

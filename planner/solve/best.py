@@ -13,6 +13,7 @@ from planner.optimizers import automatic_optimizers
 from planner.plan import (
     SAME_DEVICE,
     Baseline,
+    FreeCut,
     LinkPlan,
     OptimizerPlan,
     Plan,
@@ -31,11 +32,19 @@ from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
 from planner.solve.own_order import least_step_s, own_orders
 from planner.solve.search import Found, search
-from planner.solve.setting import PLANNED, Setting, cut_from_counts, settings_of
+from planner.solve.setting import (
+    PLANNED,
+    Setting,
+    counts_of,
+    cut_from_counts,
+    settings_of,
+)
 from planner.solve.wishes import Wishes
 
 # What a lever may take when nothing fits; a plan that fits is found at once.
 _LEVER_TIME_LIMIT_S = 2.0
+# What may be spent on the price of a wished cut: nobody asked for the best one.
+_FREE_CUT_TIME_LIMIT_S = 5.0
 
 
 def best_plan(
@@ -87,7 +96,7 @@ def best_plan(
         )
     bound_s = found.bound_s
     if found.best.setting.schedule == PLANNED:
-        bound_s = min(bound_s, least_step_s(found.best.setting))
+        bound_s = min(bound_s, *(least_step_s(x, wishes) for x in settings))
     gap = max(1 - bound_s / found.best.step_s, 0.0) if found.best.step_s else 0.0
     proven = gap <= 2 * TOLERANCE
     report = SolverReport(
@@ -96,6 +105,7 @@ def best_plan(
         gap=0.0 if proven else gap,
         candidates=found.num_candidates,
         solve_s=time.monotonic() - started,
+        free_cut=_free_cut(profile, cluster, wishes, found.best, deadline),
     )
     plan = _plan(profile, found.best, profile_ref, report, tuple(passed_over))
     check_plan(plan, profile)
@@ -130,10 +140,13 @@ def _optimizers(profile: ModelProfile, wishes: Wishes) -> tuple[str, ...]:
 
 
 def _search_all(
-    settings: tuple[Setting, ...], wishes: Wishes, deadline: float
+    settings: tuple[Setting, ...],
+    wishes: Wishes,
+    deadline: float,
+    known: Candidate | None = None,
 ) -> Found:
     """Search one setting after the other, each against the best so far."""
-    best, num_candidates = None, 0
+    best, num_candidates = known, 0
     bounds_s, own = [], []
     for setting in settings:
         found = search(
@@ -152,11 +165,35 @@ def _search_all(
         made = own_orders(own)
         num_candidates += len(made)
         if wishes.schedule == PLANNED:
-            best = None
+            best = known
         for candidate in made:
             if best is None or candidate.step_s < best.step_s * (1 - TOLERANCE):
                 best = candidate
     return Found(best=best, bound_s=bound_s, num_candidates=num_candidates)
+
+
+def _free_cut(
+    profile: ModelProfile,
+    cluster: Cluster,
+    wishes: Wishes,
+    wished: Candidate,
+    deadline: float,
+) -> FreeCut | None:
+    """What the user would have without the wish for a cut, if there is one."""
+    if wishes.layers_per_stage is None:
+        return None
+    others = replace(
+        wishes, layers_per_stage=None, optimizer=wished.setting.optimizer.name
+    )
+    deadline = min(deadline, time.monotonic() + _FREE_CUT_TIME_LIMIT_S)
+    settings = settings_of(profile, cluster, others)
+    best = _search_all(settings, others, deadline, known=wished).best or wished
+    return FreeCut(
+        layers_per_stage=counts_of(best.cut),
+        schedule=best.setting.schedule,
+        microbatch_size=best.setting.microbatch_size,
+        step_s=best.step_s,
+    )
 
 
 def _quick_answer(

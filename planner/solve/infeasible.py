@@ -19,7 +19,7 @@ from planner.optimizers import automatic_optimizers
 from planner.solve.baselines import baselines
 from planner.solve.candidate import Candidate, judge
 from planner.solve.columns import ColumnTables
-from planner.solve.setting import Setting
+from planner.solve.setting import Setting, counts_of
 from planner.solve.wishes import Wishes, batch_size
 from planner.units import format_bytes, format_seconds
 
@@ -168,7 +168,7 @@ def _levers(
             yield arguments, found.step_s
     if wishes.layers_per_stage is not None:
         if found := solve(cluster, dataclasses.replace(wishes, layers_per_stage=None)):
-            counts = ",".join(str(last - first + 1) for first, last in found.cut)
+            counts = ",".join(map(str, counts_of(found.cut)))
             yield ("--layers-per-stage", counts), found.step_s
         return
     num_possible = 1 + sum(profile.legal_cuts())

@@ -6,7 +6,7 @@ cut found gets an order made for its very times and memory (`planner.solve.order
 and the quickest of all that fits is taken if it beats every named one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError
@@ -17,10 +17,12 @@ from planner.memory.device_bytes import (
     sent_bytes,
     static_memory,
 )
+from planner.model_profile import LayerProfile
 from planner.schedule.validate import KINDS
 from planner.solve.candidate import Candidate, judge, parameters_of, stages_bytes
 from planner.solve.order import planned_actions
-from planner.solve.setting import PLANNED, Setting
+from planner.solve.setting import PLANNED, Setting, cut_from_counts
+from planner.solve.wishes import Wishes
 
 # How many cuts get an order of their own: it takes a second or two each.
 _MOST_CUTS = 2
@@ -48,27 +50,42 @@ def own_orders(candidates: Iterable[Candidate]) -> list[Candidate]:
     return [candidate for candidate in made if candidate is not None]
 
 
-def least_step_s(setting: Setting) -> float:
-    """What no order of any cut of a setting's layers can beat.
+def least_step_s(setting: Setting, wishes: Wishes) -> float:
+    """What no order of a setting's layers can beat.
 
     Args:
         setting: Layers, devices and microbatches.
+        wishes: Of the user, for a fixed cut.
 
     Returns:
-        All work shared out evenly over all devices, without recompute or waiting, and
-        likewise the optimizer [s].
+        All work, without recompute or waiting, and the optimizer: of the cut's
+        fullest device, or of any cut, shared out evenly over all devices [s].
     """
+    if wishes.layers_per_stage is None:
+        speed: float = sum(device.speed for device in setting.cluster.devices)
+        return _work_s(setting, setting.layers) / speed
+    cut = cut_from_counts(wishes.layers_per_stage)
+    runs = [setting.layers[first : last + 1] for first, last in cut]
+    return max(
+        _work_s(setting, [layer for stage in stages for layer in runs[stage]])
+        / device.speed
+        for stages, device in zip(
+            setting.stages_of, setting.cluster.devices, strict=True
+        )
+    )
+
+
+def _work_s(setting: Setting, layers: Sequence[LayerProfile]) -> float:
+    """All that has to be done for some layers in a step, at speed 1 [s]."""
     work_s = 0.0
-    for layer in setting.layers:
+    for layer in layers:
         backward_s = layer.backward_s
         if split_s := layer.input_grad_s + layer.weight_grad_s:
             backward_s = min(backward_s, split_s)
         work_s += setting.num_microbatches * (layer.forward_s + backward_s)
-    parameters = stage_parameters(setting.layers, setting.profile.ties)
+    parameters = stage_parameters(layers, setting.profile.ties)
     rates = setting.profile.device.optimizer_s_per_parameter
-    parameters_s = parameters * rates.get(setting.optimizer.name, 0.0)
-    speed: float = sum(device.speed for device in setting.cluster.devices)
-    return (work_s + parameters_s) / speed
+    return work_s + parameters * rates.get(setting.optimizer.name, 0.0)
 
 
 def with_own_order(candidate: Candidate) -> Candidate | None:

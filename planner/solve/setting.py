@@ -402,3 +402,15 @@ def cut_from_counts(counts: Sequence[int]) -> Cut:
         cut.append((begin, begin + count - 1))
         begin += count
     return tuple(cut)
+
+
+def counts_of(cut: Cut) -> tuple[int, ...]:
+    """How many layers each stage has.
+
+    Args:
+        cut: First and last layer of every stage.
+
+    Returns:
+        One count a stage.
+    """
+    return tuple(last - first + 1 for first, last in cut)

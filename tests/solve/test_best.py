@@ -14,7 +14,9 @@ from planner.cards import LINKS, Link
 from planner.errors import InfeasibleError, WishError
 from planner.model_profile import LayerProfile, ModelProfile, ProfiledDevice
 from planner.plan import Plan
+from planner.schedule.named import SCHEDULES
 from planner.solve import Wishes, best_plan, check_plan
+from planner.solve.setting import PLANNED
 from planner.units import GIB
 
 
@@ -172,7 +174,39 @@ def test_a_given_cut_is_taken_as_it_is():
     plan = solve(profile, cluster(2), layers_per_stage=(31, 1))
     assert counts(plan) == (31, 1)
     assert plan.solver.status == "optimal"
-    assert plan.predicted.step_s > solve(profile, cluster(2)).predicted.step_s
+    best = solve(profile, cluster(2))
+    assert best.predicted.step_s < plan.predicted.step_s
+    assert plan.solver.free_cut.step_s == best.predicted.step_s
+    assert plan.solver.free_cut.schedule == best.schedule.name
+    assert best.solver.free_cut is None
+
+
+def test_a_wished_cut_that_nothing_beats_costs_nothing():
+    profile = ModelProfile(layers=layers([1.0] * 6))
+    wishes = {"schedule": "1f1b", "layers_per_stage": (3, 3)}
+    plan = solve(profile, cluster(2), **wishes)
+    assert plan.solver.free_cut.step_s == plan.predicted.step_s
+    # The wish is priced even where it leaves the solver no time for anything else.
+    hasty = solve(profile, cluster(2), **wishes, time_limit_s=0)
+    assert hasty.solver.free_cut.step_s <= hasty.predicted.step_s
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES, PLANNED, "auto"])
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_a_wished_cut_is_kept_under_every_schedule(schedule, data):
+    named = SCHEDULES.get(schedule, SCHEDULES["1f1b"])
+    num_stages = 2 * named.min_stages_per_device
+    numbers = st.integers(1, 4)
+    wished = data.draw(st.tuples(*[numbers] * num_stages))
+    profile = ModelProfile(layers=layers([1.0] * sum(wished)))
+    wishes = {"schedule": schedule, "layers_per_stage": wished}
+    plan = solve(profile, cluster(2), **wishes, global_batch_size=4)
+    assert counts(plan) == wished
+    work_s = max(
+        4 * 3.0 * sum(wished[stage] for stage in card.stages) for card in plan.cards
+    )
+    assert plan.solver.bound_s >= work_s * (1 - 1e-6)
 
 
 def test_a_given_cut_stays_where_several_stages_share_a_card():
