@@ -1,7 +1,7 @@
 """From what a user types to the cards of a cluster.
 
     4                       four devices like the profile's
-    rtx3090:2,rtx4090:1     cards of the catalogue, in the order of the stages
+    rtx3090:2,rtx4090:1     cards of the catalogue, as they are in the machine
 
 Memory, reserve and speed are one value for all, one per card, or by position:
 `24GiB` or `24GiB,24GiB,10GiB` or `2:10GiB,0:24GiB`. The link is one value, or one
@@ -9,8 +9,7 @@ for each pair of neighbours; what is not given is taken from the profile if it w
 measured there, else assumed.
 
 Known limitations: speed between cards is the ratio of their matrix rates. A
-measured pair counts with its slower direction, and cards are not put in another
-order to suit their links.
+measured pair counts with its slower direction.
 """
 
 import dataclasses
@@ -59,7 +58,7 @@ def parse_cluster(
         speed: Relative to the profile's device, of all or each.
 
     Returns:
-        One device a card, in the order of the stages.
+        One device a card, in the order given.
 
     Raises:
         ArtifactError: A file of the user's cards is wrong.

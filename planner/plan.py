@@ -351,6 +351,8 @@ class Plan:
         predicted: What a step is expected to take.
         solver: How sure we are.
         baselines: What others would do.
+        given_cards: Names of the user's cards in the order given, on CUDA that of
+            the machine; empty if not known.
     """
 
     schema_version: int = artifact.SCHEMA_VERSION
@@ -371,6 +373,7 @@ class Plan:
     predicted: PlanPrediction
     solver: SolverReport
     baselines: tuple[Baseline, ...] = ()
+    given_cards: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.stages:

@@ -50,6 +50,7 @@ def describe_plan(plan: Plan) -> str:
             "",
             *_result(plan),
             *_optimizer(plan),
+            *_cards(plan),
             *_links(plan),
             *_others(plan),
             *_wished_cut(plan),
@@ -131,6 +132,18 @@ def _optimizer(plan: Plan) -> list[str]:
         f"nothing fits with {' or '.join(own.passed_over)}"
     )
     return _wrapped(text)
+
+
+def _cards(plan: Plan) -> list[str]:
+    used = [card.device for card in plan.cards]
+    parts = []
+    if left_out := [name for name in plan.given_cards if name not in used]:
+        parts.append(f"{', '.join(left_out)} left out, as it is quicker without")
+    if plan.given_cards and used != [x for x in plan.given_cards if x in used]:
+        parts.append(f"in another order: {', '.join(used)}")
+    if not parts:
+        return []
+    return _wrapped(f"cards: {'; '.join(parts)} (--keep-cards for all as given)")
 
 
 def _links(plan: Plan) -> list[str]:

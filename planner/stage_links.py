@@ -5,11 +5,11 @@
     nothing                              as the profile measured it between so many
                                          cards, else as is usual for such cards
 
-Known limitations: a measured pair counts with its slower direction, and cards are
-not put in another order to suit their links.
+Known limitations: a measured pair counts with its slower direction.
 """
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 from planner.cards import (
@@ -79,11 +79,32 @@ def choose_links(
     """
     if given is not None:
         return parse_links(given, len(devices) - 1), "given"
-    if measured := _measured_links(devices, profile, on_cpu=on_cpu):
-        return measured, "measured"
-    # One card has no neighbour yet, but may get one like itself.
-    neighbours = tuple(pairwise(devices)) or ((devices[0], devices[0]),)
-    return tuple(_assumed_link(*pair, on_cpu=on_cpu) for pair in neighbours), "assumed"
+    if _were_measured(devices, profile, on_cpu=on_cpu):
+        links = _measured_links(profile, range(len(devices)))
+        if links:
+            return links, "measured"
+    return _assumed_links(devices, on_cpu=on_cpu), "assumed"
+
+
+def links_in_order(
+    cluster: Cluster, profile: ModelProfile, positions: Sequence[int]
+) -> tuple[Link, ...]:
+    """What joins some cards of a cluster when they are put in another order.
+
+    Args:
+        cluster: Whose links are measured or assumed.
+        profile: That it was made with.
+        positions: Of the cards in the cluster, in their new order.
+
+    Returns:
+        One link a pair of neighbours; one for a card alone.
+    """
+    if cluster.links_from == "measured" and (
+        links := _measured_links(profile, positions)
+    ):
+        return links
+    devices = tuple(cluster.devices[i] for i in positions)
+    return _assumed_links(devices, on_cpu=cluster.type == "cpu")
 
 
 def links_note(cluster: Cluster, profile: ModelProfile) -> str:
@@ -133,6 +154,12 @@ def load_note(cluster: Cluster, profile: ModelProfile) -> str:
     )
 
 
+def _assumed_links(devices: tuple[Device, ...], *, on_cpu: bool) -> tuple[Link, ...]:
+    # One card has no neighbour yet, but may get one like itself.
+    neighbours = tuple(pairwise(devices)) or ((devices[0], devices[0]),)
+    return tuple(_assumed_link(*pair, on_cpu=on_cpu) for pair in neighbours)
+
+
 def _assumed_link(first: Device, second: Device, *, on_cpu: bool) -> Link:
     if on_cpu:
         return LINKS["gloo"]
@@ -140,24 +167,32 @@ def _assumed_link(first: Device, second: Device, *, on_cpu: bool) -> Link:
     return default_link(*map(card_called, kinds))
 
 
-def _measured_links(
+def _were_measured(
     devices: tuple[Device, ...], profile: ModelProfile, *, on_cpu: bool
-) -> tuple[Link, ...]:
-    """The links of the profile's first devices; none if they are not the user's."""
+) -> bool:
+    """Whether the profile's first devices are the user's."""
     cluster = profile.cluster
     if cluster is None or cluster.backend != ("gloo" if on_cpu else "nccl"):
-        return ()
+        return False
     if len(cluster.devices) < len(devices):
-        return ()
+        return False
     usual = profile.device.name or "gpu"
     for device, found in zip(devices, cluster.devices, strict=False):
         # A count means the devices that were there; named cards must be they.
         kind = device.name.rpartition(":")[0]
         if kind != usual and card_called(kind) != card_called(found):
-            return ()
-    directions = {(link.source, link.target): link for link in cluster.links}
+            return False
+    return True
+
+
+def _measured_links(
+    profile: ModelProfile, positions: Sequence[int]
+) -> tuple[Link, ...]:
+    """Between the profile's devices in a row; none if one pair is missing."""
+    measured = profile.cluster.links if profile.cluster else ()
+    directions = {(link.source, link.target): link for link in measured}
     links = []
-    for here, after in pairwise(range(len(devices))):
+    for here, after in pairwise(positions):
         there, back = directions.get((here, after)), directions.get((after, here))
         if not there or not back or not there.duplex_bandwidth * back.duplex_bandwidth:
             return ()

@@ -61,6 +61,13 @@ _OPTIONS = (
         help="Your own cut: 4,3,3,3 or 0-3,4-6,7-9,10-12, embedding and head included.",
     ),
     click.option(
+        "--keep-cards",
+        "keeps_cards",
+        is_flag=True,
+        help="Use all cards in the order given, even if fewer or others first are "
+        "quicker.",
+    ),
+    click.option(
         "--time-limit",
         "time_limit_s",
         type=float,
@@ -87,6 +94,7 @@ class SolveOptions:
         recompute: `auto`, `none` or `full`.
         optimizer: A name, or `auto`.
         layers_per_stage: A cut, as the user wrote it.
+        keeps_cards: All cards in the order given.
         time_limit_s: Of the search [s].
     """
 
@@ -101,6 +109,7 @@ class SolveOptions:
     recompute: Literal["auto", "none", "full"]
     optimizer: str
     layers_per_stage: str | None
+    keeps_cards: bool
     time_limit_s: float
 
     def of_cards(self) -> dict[str, str | None]:
@@ -152,6 +161,7 @@ class SolveOptions:
             recompute=self.recompute,
             optimizer=self.optimizer,
             layers_per_stage=None if text is None else parse_layers_per_stage(text),
+            keeps_cards=self.keeps_cards,
             time_limit_s=self.time_limit_s,
         )
 

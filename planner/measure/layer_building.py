@@ -34,7 +34,11 @@ class BuiltLayer:
         return sum(p.nbytes * (1 + p.requires_grad) for p in self.run.parameters)
 
     def learned(self) -> list[torch.nn.Parameter]:
-        """The parameters that are trained."""
+        """The parameters that are trained.
+
+        Returns:
+            Each tensor once.
+        """
         return [p for p in self.run.parameters if p.requires_grad]
 
 

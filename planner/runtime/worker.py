@@ -21,6 +21,7 @@ from planner.plan import Plan
 from planner.runtime.data import Sequences
 from planner.runtime.failures import Failure, save_failure
 from planner.runtime.job import Job, load_job
+from planner.runtime.own_card import card_number
 from planner.runtime.own_rows import OwnRows
 from planner.runtime.stopping import StopWish
 from planner.runtime.trainer import train_device
@@ -105,7 +106,13 @@ def _open_device(plan: Plan) -> torch.device:
         torch.set_num_threads(1)
         keep_freed_memory()
         return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    number = int(os.environ["LOCAL_RANK"])
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        found = [
+            torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())
+        ]
+        number = card_number(plan, number, found)
+    device = torch.device("cuda", number)
     torch.cuda.set_device(device)
     return device
 

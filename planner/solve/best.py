@@ -25,6 +25,7 @@ from planner.plan import (
     StagePrediction,
 )
 from planner.schedule.actions import format_actions
+from planner.solve.arrangements import best_arrangement
 from planner.solve.baselines import baselines
 from planner.solve.candidate import Candidate
 from planner.solve.check import check_plan
@@ -39,7 +40,7 @@ from planner.solve.setting import (
     cut_from_counts,
     settings_of,
 )
-from planner.solve.wishes import Wishes
+from planner.solve.wishes import Wishes, batch_size
 
 # What a lever may take when nothing fits; a plan that fits is found at once.
 _LEVER_TIME_LIMIT_S = 2.0
@@ -56,9 +57,9 @@ def best_plan(
 ) -> Plan:
     """Find the plan with the smallest step time.
 
-    All cards are used, with one or several stages each, in the order given. Of the
-    optimizers, the first is taken with which something fits, not the quickest: they
-    change what is learned.
+    Cards of different kinds may change places, and some may be left out, if that is
+    quicker (`arrangements`). Of the optimizers, the first is taken with which
+    something fits, not the quickest: they change what is learned.
 
     Args:
         profile: Of the model.
@@ -68,9 +69,9 @@ def best_plan(
 
     Returns:
         The plan: `optimal` if no cut has a smaller simulated step time under any
-        named schedule that is allowed, else `feasible` with the gap. An order of our
-        own that beats them all is `feasible`: its gap is to what no order of any cut
-        can beat.
+        named schedule that is allowed, with its cards in their order, else `feasible`
+        with the gap. An order of our own that beats them all is `feasible`: its gap
+        is to what no order of any cut can beat.
 
     Raises:
         WishError: A wish cannot be met by any plan.
@@ -79,9 +80,14 @@ def best_plan(
     started = time.monotonic()
     _check_counts(profile, cluster, wishes)
     deadline = started + wishes.time_limit_s
+    # The most that may go into the choice of cards.
+    soon = started + wishes.time_limit_s / 4
+    batch = batch_size(profile, len(cluster), wishes)
     passed_over: list[str] = []
     for name in _optimizers(profile, wishes):
-        settings = settings_of(profile, cluster, replace(wishes, optimizer=name))
+        wished = replace(wishes, optimizer=name, global_batch_size=batch)
+        arranged = best_arrangement(cluster, profile, wished, deadline=soon)
+        settings = settings_of(profile, arranged, wished)
         found = _search_all(settings, wishes, deadline)
         if found.best is not None:
             break
@@ -107,7 +113,10 @@ def best_plan(
         solve_s=time.monotonic() - started,
         free_cut=_free_cut(profile, cluster, wishes, found.best, deadline),
     )
-    plan = _plan(profile, found.best, profile_ref, report, tuple(passed_over))
+    plan = replace(
+        _plan(profile, found.best, profile_ref, report, tuple(passed_over)),
+        given_cards=tuple(device.name for device in cluster.devices),
+    )
     check_plan(plan, profile)
     return plan
 

@@ -27,6 +27,8 @@ class Wishes:
             something fits.
         layers_per_stage: Number of layers of each stage, embedding and head
             included; None to search.
+        keeps_cards: All cards in the order given; else some may be left out or change
+            places, unless the cut is given, too.
         time_limit_s: When to stop and say what was found [s].
 
     Raises:
@@ -39,6 +41,7 @@ class Wishes:
     recompute: RecomputeMode = "auto"
     optimizer: str = "auto"
     layers_per_stage: tuple[int, ...] | None = None
+    keeps_cards: bool = False
     time_limit_s: float = 30.0
 
     def __post_init__(self) -> None:

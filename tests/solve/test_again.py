@@ -16,7 +16,9 @@ CARDS = cluster(2, speeds=(1.0, 2.0))
 
 
 def plan_for(schedule, recompute="none"):
-    wishes = Wishes(schedule=schedule, recompute=recompute, time_limit_s=2.0)
+    wishes = Wishes(
+        schedule=schedule, recompute=recompute, time_limit_s=2.0, keeps_cards=True
+    )
     return best_plan(PROFILE, CARDS, wishes, profile_ref=REF)
 
 

@@ -25,8 +25,8 @@ def counts(plan):
 
 
 def solve(profile, cards, **wishes):
-    """Under 1F1B unless said, whose cuts are easy to tell by heart."""
-    wishes = Wishes(**{"schedule": "1f1b", **wishes})
+    """Under 1F1B unless said, whose cuts are easy to tell by heart; on all cards."""
+    wishes = Wishes(**{"schedule": "1f1b", "keeps_cards": True, **wishes})
     return best_plan(profile, cards, wishes, profile_ref=REF)
 
 

@@ -14,7 +14,7 @@ from planner.units import GIB
 
 
 def refused(profile, cards, **wishes):
-    wishes = {"optimizer": "adamw", **wishes}
+    wishes = {"optimizer": "adamw", "keeps_cards": True, **wishes}
     with pytest.raises(InfeasibleError) as caught:
         best_plan(profile, cards, Wishes(**wishes), profile_ref=REF)
     return caught.value

@@ -77,6 +77,7 @@ def test_plan_equals_exhaustive_search(seed, named_only):
     wishes = Wishes(
         global_batch_size=rng.choice([1, 2, 3, 5, 8]),
         recompute=rng.choice(["auto", "auto", "auto", "none", "full"]),
+        keeps_cards=True,
     )
     expected_s = best_with_any_optimizer_s(profile, cluster, wishes)
     if expected_s == float("inf"):
@@ -109,7 +110,7 @@ def test_the_ilp_alone_ends_with_the_same_plan(seed, monkeypatch, named_only):
     profile = random_profile(rng)
     num_stages = rng.randint(2, min(4, 1 + sum(profile.legal_cuts())))
     cluster = random_cluster(rng, num_stages)
-    wishes = Wishes(global_batch_size=rng.choice([1, 2, 3, 5, 8]))
+    wishes = Wishes(global_batch_size=rng.choice([1, 2, 3, 5, 8]), keeps_cards=True)
     expected_s = best_with_any_optimizer_s(profile, cluster, wishes)
     if expected_s == float("inf"):
         with pytest.raises(InfeasibleError):
@@ -135,7 +136,9 @@ def test_no_cut_of_a_longer_model_is_quicker(seed):
         )
         cards = dataclasses.replace(cards, links=tuple(links))
     schedule = rng.choice(["1f1b", "gpipe", "zb-h1"])
-    wishes = Wishes(schedule=schedule, recompute="none", global_batch_size=12)
+    wishes = Wishes(
+        schedule=schedule, recompute="none", global_batch_size=12, keeps_cards=True
+    )
     expected_s = exhaustive_best_s(profile, cards, wishes)
     plan = best_plan(profile, cards, wishes, profile_ref=REF)
     assert plan.predicted.step_s == pytest.approx(expected_s, rel=1e-6)

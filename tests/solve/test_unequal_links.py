@@ -20,7 +20,9 @@ def joined_by(*links):
 
 
 def solve(profile, cards, **wishes):
-    return best_plan(profile, cards, Wishes(**wishes), profile_ref=REF)
+    return best_plan(
+        profile, cards, Wishes(keeps_cards=True, **wishes), profile_ref=REF
+    )
 
 
 def test_each_transfer_takes_the_time_of_its_own_link():

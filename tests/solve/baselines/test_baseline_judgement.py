@@ -67,7 +67,7 @@ def test_beside_one_card_there_is_nothing_else():
 def test_no_other_cut_beats_an_optimal_plan(seed, schedule, recompute):
     rng = random.Random(seed)
     profile, cards = random_profile(rng), random_cluster(rng, rng.choice([2, 3]))
-    wishes = Wishes(schedule=schedule, recompute=recompute)
+    wishes = Wishes(schedule=schedule, recompute=recompute, keeps_cards=True)
     try:
         plan = best_plan(profile, cards, wishes, profile_ref=REF)
     except InfeasibleError:
