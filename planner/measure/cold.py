@@ -48,17 +48,18 @@ class ColdStopwatch(Stopwatch):
         return super().run(name, work)
 
 
-def num_copies(weights_bytes: int, num_alike: int) -> int:
+def num_copies(layer_bytes: int, num_alike: int) -> int:
     """How many copies of a layer are timed in a row.
 
     Args:
-        weights_bytes: Of its weights and their gradients [bytes].
+        layer_bytes: Of its weights, their gradients and what it keeps from F to B
+            [bytes].
         num_alike: Layers of the model that cost the same: a stage has no more.
 
     Returns:
         At least 1.
     """
-    needed = ceil(_COLD_BYTES / weights_bytes) if weights_bytes else 1
+    needed = ceil(_COLD_BYTES / layer_bytes) if layer_bytes else 1
     return min(needed, num_alike, _MOST_COPIES)
 
 

@@ -121,9 +121,9 @@ class Visit:
             return LayerProfile(name=layer.name, kind=layer.kind)
         built = self._builder.build(index)
         run, again = built.run, built.again
-        times = self._times(index, built, is_block)
         memory = self._bench.memory(run)
         kept = memory.activation_bytes
+        times = self._times(index, built, kept, is_block)
         again_kept = kept if again is None else self._bench.kept_bytes(again)
         flops = count_forward_flops(run)
         largest = max((p.numel() for p in run.parameters), default=0)
@@ -133,13 +133,15 @@ class Visit:
         )
         return _times_calls(cost, num_calls) if is_block else cost
 
-    def _times(self, index: int, built: BuiltLayer, is_block: bool) -> LayerTimes:
+    def _times(
+        self, index: int, built: BuiltLayer, kept_bytes: int, is_block: bool
+    ) -> LayerTimes:
         """Times of a layer, and of an optimizer step if none was timed yet."""
         layer, layers = self._chain.layers[index], self._chain.layers
         num_alike = sum(x.fingerprint == layer.fingerprint for x in layers)
-        count = num_copies(built.weights_bytes, num_alike)
-        if not self._bench.is_measuring:
-            count = 1
+        count = 1
+        if self._bench.is_measuring:
+            count = num_copies(built.weights_bytes + kept_bytes, num_alike)
         copies = [built, *(self._builder.build(index) for _ in range(count - 1))]
         work = LayerWork(size=self._builder.shape[0], layer=index, num_copies=count)
         with self._load.like(work):

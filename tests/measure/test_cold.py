@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
-    ("weights_bytes", "num_alike", "expected"),
+    ("layer_bytes", "num_alike", "expected"),
     [
         (28 * MIB, 30, 10),
         (28 * MIB, 4, 4),
@@ -25,9 +25,9 @@ CPU = torch.device("cpu")
     ],
 )
 def test_a_row_is_longer_than_the_cache_but_than_no_stage(
-    weights_bytes, num_alike, expected
+    layer_bytes, num_alike, expected
 ):
-    assert num_copies(weights_bytes, num_alike) == expected
+    assert num_copies(layer_bytes, num_alike) == expected
 
 
 @pytest.mark.parametrize(

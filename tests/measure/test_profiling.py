@@ -14,7 +14,7 @@ from planner.cards import card_named
 from planner.chain.crossing import Crossing
 from planner.chain.tiny import tiny_config
 from planner.errors import ModelError, WishError
-from planner.measure import bench, layer_building, sampling
+from planner.measure import bench, layer_building, sampling, visit
 from planner.measure.profiling import profile_model
 from planner.measure.progress import Lines
 from planner.measure.timed import LayerTimes
@@ -86,6 +86,7 @@ def no_waiting(monkeypatch):
     """Layers are run for their memory, not for their time."""
     times = LayerTimes(forward_s=2.0, backward_s=3.0, input_grad_s=1.0, weight_grad_s=2)
     monkeypatch.setattr(bench, "time_layer", lambda *_, **__: times)
+    monkeypatch.setattr(visit, "num_copies", lambda *_: 1)
 
 
 BYTES = (
