@@ -5,8 +5,9 @@
     one left out              rtx3090:0 rtx4090:0               each subset, too
 
 Equal cards are not told apart. Every arrangement is searched under one simple
-schedule; the quickest is then searched in full. An arrangement whose cards could not
-beat the best even if they shared the work without waiting is not looked at.
+schedule; the quickest, if it is worth it, is then searched in full, beside the one
+that was given. An arrangement whose cards could not beat the best even if they shared
+the work without waiting is not looked at.
 
 Known limitations: the first pass decides, so another arrangement may be quicker under
 a schedule of the second. More than five cards of several kinds are only tried kind by
@@ -31,6 +32,8 @@ from planner.stage_links import links_in_order
 # Up to so many cards are put in every order, more of them kind by kind.
 _MOST_MIXED = 5
 _FIRST_SCHEDULE = "1f1b"
+# A smaller gain is not worth a card, or the question why [share of the step time].
+_WORTH = 0.01
 
 
 def arrangements(cluster: Cluster, profile: ModelProfile) -> Iterator[Cluster]:
@@ -76,8 +79,8 @@ def best_arrangement(
         deadline: When to stop, on the clock of `time.monotonic` [s].
 
     Returns:
-        The cluster under which the simplest schedule that is allowed is quickest;
-        the user's own where nothing fits, or the user wants it so.
+        The cluster under which a simple schedule that is allowed is quickest; the
+        user's own where that is about as quick, nothing fits, or the user wants it so.
     """
     if wishes.keeps_cards or wishes.layers_per_stage is not None:
         return cluster
@@ -87,13 +90,31 @@ def best_arrangement(
         schedule = _FIRST_SCHEDULE
     simple = replace(wishes, global_batch_size=batch, schedule=schedule)
     best: Candidate | None = None
+    given_s = float("inf")
     for tried in arrangements(cluster, profile):
         if best is not None and time.monotonic() > deadline:
             break
         for setting in _possible(profile, tried, simple):
             if best is None or least_step_s(setting, simple) < best.step_s:
                 best = search(setting, known=best, deadline=deadline).best
-    return cluster if best is None else best.setting.cluster
+        if tried is cluster and best is not None:
+            given_s = best.step_s
+    if best is None or not is_worth_it(best.step_s, given_s):
+        return cluster
+    return best.setting.cluster
+
+
+def is_worth_it(other_s: float, given_s: float) -> bool:
+    """Whether another arrangement than the user's is to be taken.
+
+    Args:
+        other_s: Step time with it [s].
+        given_s: With the cards as given; infinite if nothing fits them [s].
+
+    Returns:
+        True if it gains at least 1 %.
+    """
+    return other_s < given_s * (1 - _WORTH)
 
 
 def _possible(

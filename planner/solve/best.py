@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import planner
 from planner.cards import Cluster, Link, LinksFrom
 from planner.errors import WishError
+from planner.memory import stage_parameters
 from planner.model_profile import ModelProfile
 from planner.optimizers import automatic_optimizers
 from planner.plan import (
@@ -42,6 +43,11 @@ from planner.solve.setting import (
 )
 from planner.solve.wishes import Wishes, batch_size
 
+# What settings with several stages a device may take, each and all [s]. Moves of
+# single boundaries find good cuts soon; what the ILP needs to prove them is minutes.
+_COUPLED_SETTING_S, _COUPLED_S = 0.5, 3.0
+# What the choice of cards may take [s], and what another arrangement must gain.
+_ARRANGE_S, _WORTH = 5.0, 0.01
 # What a lever may take when nothing fits; a plan that fits is found at once.
 _LEVER_TIME_LIMIT_S = 2.0
 # What may be spent on the price of a wished cut: nobody asked for the best one.
@@ -80,15 +86,24 @@ def best_plan(
     started = time.monotonic()
     _check_counts(profile, cluster, wishes)
     deadline = started + wishes.time_limit_s
-    # The most that may go into the choice of cards.
-    soon = started + wishes.time_limit_s / 4
     batch = batch_size(profile, len(cluster), wishes)
     passed_over: list[str] = []
+    found = Found(best=None, bound_s=math.inf, num_candidates=0)
     for name in _optimizers(profile, wishes):
         wished = replace(wishes, optimizer=name, global_batch_size=batch)
-        arranged = best_arrangement(cluster, profile, wished, deadline=soon)
-        settings = settings_of(profile, arranged, wished)
-        found = _search_all(settings, wishes, deadline)
+        settings = settings_of(profile, cluster, wished)
+        if not _has_room(settings[0]):
+            passed_over.append(name)
+            continue
+        found = _search_all(settings, wished, deadline)
+        other = best_arrangement(
+            cluster, profile, wished, deadline=time.monotonic() + _ARRANGE_S
+        )
+        if other != cluster:
+            found = _worth_it(
+                found,
+                _search_all(settings_of(profile, other, wished), wished, deadline),
+            )
         if found.best is not None:
             break
         passed_over.append(name)
@@ -101,8 +116,6 @@ def best_plan(
             lambda cards, other: _quick_answer(profile, cards, other),
         )
     bound_s = found.bound_s
-    if found.best.setting.schedule == PLANNED:
-        bound_s = min(bound_s, *(least_step_s(x, wishes) for x in settings))
     gap = max(1 - bound_s / found.best.step_s, 0.0) if found.best.step_s else 0.0
     proven = gap <= 2 * TOLERANCE
     report = SolverReport(
@@ -148,6 +161,24 @@ def _optimizers(profile: ModelProfile, wishes: Wishes) -> tuple[str, ...]:
     return (wishes.optimizer,)
 
 
+def _worth_it(given: Found, other: Found) -> Found:
+    """The plan for the cards as given, unless another arrangement is worth it."""
+    candidates = given.num_candidates + other.num_candidates
+    if given.best is None or other.best is None:
+        chosen = given if other.best is None else other
+    else:
+        limit_s = given.best.step_s * (1 - _WORTH)
+        chosen = other if other.best.step_s < limit_s else given
+    return replace(chosen, num_candidates=candidates)
+
+
+def _has_room(setting: Setting) -> bool:
+    """Whether the cards could hold what training needs besides activations."""
+    count = stage_parameters(setting.layers, setting.profile.ties)
+    needed_bytes = count * setting.optimizer.bytes_per_parameter
+    return needed_bytes <= sum(x.budget_bytes for x in setting.cluster.devices)
+
+
 def _search_all(
     settings: tuple[Setting, ...],
     wishes: Wishes,
@@ -157,13 +188,20 @@ def _search_all(
     """Search one setting after the other, each against the best so far."""
     best, num_candidates = known, 0
     bounds_s, own = [], []
+    coupled_s = _COUPLED_S
     for setting in settings:
+        begin_s = time.monotonic()
+        limit_s = min(_COUPLED_SETTING_S, coupled_s)
         found = search(
             setting,
             known=best,
-            deadline=deadline,
+            deadline=min(deadline, begin_s + limit_s)
+            if setting.is_coupled
+            else deadline,
             layers_per_stage=wishes.layers_per_stage,
         )
+        if setting.is_coupled:
+            coupled_s = max(coupled_s - (time.monotonic() - begin_s), 0.0)
         best = found.best
         bounds_s.append(found.bound_s)
         num_candidates += found.num_candidates
@@ -178,6 +216,8 @@ def _search_all(
         for candidate in made:
             if best is None or candidate.step_s < best.step_s * (1 - TOLERANCE):
                 best = candidate
+        if best is not None and best.setting.schedule == PLANNED:
+            bound_s = min(bound_s, *(least_step_s(x, wishes) for x in settings))
     return Found(best=best, bound_s=bound_s, num_candidates=num_candidates)
 
 

@@ -42,9 +42,6 @@ from planner.solve.setting import Cut, Setting
 _NUM_BISECTIONS = 40
 # Bisection ends when bound and best plan are this close; the ILP does the rest.
 _CLOSE = 1e-4
-# What a setting with several stages a device may take [s]. Moves of single
-# boundaries find good cuts soon; what the ILP needs to prove them is minutes.
-_COUPLED_LIMIT_S = 0.5
 # Proposals that turned out slower than promised, before the proof is given up.
 _MOST_FORBIDDEN = 20
 
@@ -160,7 +157,6 @@ def search(
     if setting.is_coupled and len(columns):
         mixed_s = mixed_bound_s(columns, state.paths, *state.size)
         bound_s = exact_bound_s = max(bound_s, min(mixed_s, state.limit_s))
-        state.deadline = min(deadline, time.monotonic() + _COUPLED_LIMIT_S)
         if layers_per_stage is None:
             _climb(state)
     exact_bound_s = _prove(state, columns, exact_bound_s)
