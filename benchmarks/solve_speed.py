@@ -1,16 +1,23 @@
 """How long the search takes: python benchmarks/solve_speed.py.
 
-Prints one line a case: layers, cards, schedule, seconds, what is proven.
+Prints one line a case: layers, cards, schedule, seconds, what is proven. First models
+made up here, then the whole search, everything `auto`, for the sample profiles.
 """
 
 import random
 import time
+from pathlib import Path
 
 from planner.cards import LINKS, Cluster, Device
-from planner.model_profile import LayerProfile, ModelProfile
+from planner.cluster import parse_cluster
+from planner.errors import InfeasibleError
+from planner.model_profile import LayerProfile, ModelProfile, load_profile
 from planner.plan import ProfileRef
 from planner.solve import Wishes, best_plan
 from planner.units import GIB
+
+REFERENCE = ProfileRef(path="", sha256="")
+PROFILES = Path(__file__).parents[1] / "profiles"
 
 
 def profile_of(num_layers: int, spread: float) -> ModelProfile:
@@ -62,7 +69,6 @@ def profile_of(num_layers: int, spread: float) -> ModelProfile:
 
 def main() -> None:
     """Time the search on models and clusters from small to large."""
-    reference = ProfileRef(path="", sha256="")
     cases = [
         (34, 4, 24, "pcie4x8", 0.0, "auto"),
         (82, 8, 20, "pcie4x8", 0.3, "auto"),
@@ -82,15 +88,28 @@ def main() -> None:
         )
         wishes = Wishes(schedule=schedule, global_batch_size=4 * num_cards)
         profile = profile_of(num_layers, spread)
-        started = time.perf_counter()
-        plan = best_plan(profile, cluster, wishes, profile_ref=reference)
-        taken_s = time.perf_counter() - started
         print(
             f"{num_layers:4d} layers {num_cards:3d} cards {gib:4d} GiB {link:8s} "
-            f"spread {spread:.1f} {schedule:5s} {taken_s:6.2f} s  "
-            f"{plan.solver.status} gap {plan.solver.gap:.2%} "
-            f"{plan.solver.candidates} simulated"
+            f"spread {spread:.1f} {schedule:5s} {timed(profile, cluster, wishes)}",
+            flush=True,
         )
+    for path in sorted(PROFILES.glob("*-rtx3090.json")):
+        profile = load_profile(path)
+        for gpus in ("4", "8", "rtx3090:2,rtx4090:2"):
+            cluster = parse_cluster(gpus, profile)
+            told = timed(profile, cluster, Wishes())
+            print(f"{path.stem:30s} {gpus:20s} {told}", flush=True)
+
+
+def timed(profile: ModelProfile, cluster: Cluster, wishes: Wishes) -> str:
+    """Solve, and say how long that took and what came of it."""
+    started = time.perf_counter()
+    try:
+        solver = best_plan(profile, cluster, wishes, profile_ref=REFERENCE).solver
+        found = f"{solver.status} gap {solver.gap:.2%} {solver.candidates} simulated"
+    except InfeasibleError:
+        found = "nothing fits"
+    return f"{time.perf_counter() - started:6.2f} s  {found}"
 
 
 if __name__ == "__main__":

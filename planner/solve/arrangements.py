@@ -7,7 +7,8 @@
 Equal cards are not told apart. Every arrangement is searched under one simple
 schedule; the quickest, if it is worth it, is then searched in full, beside the one
 that was given. An arrangement whose cards could not beat the best even if they shared
-the work without waiting is not looked at.
+the work without waiting is not looked at, nor are fewer cards once one less was of no
+use.
 
 Known limitations: the first pass decides, so another arrangement may be quicker under
 a schedule of the second. More than five cards of several kinds are only tried kind by
@@ -37,7 +38,7 @@ _WORTH = 0.01
 
 
 def arrangements(cluster: Cluster, profile: ModelProfile) -> Iterator[Cluster]:
-    """Every way to use a user's cards, those with the most speed first.
+    """Every way to use a user's cards: many before few, then those with most speed.
 
     Args:
         cluster: As the user gave it.
@@ -58,17 +59,23 @@ def arrangements(cluster: Cluster, profile: ModelProfile) -> Iterator[Cluster]:
         for subset in combinations(sorted(kinds), size)
     }
 
-    def slowness(subset: Sequence[int]) -> float:
-        return -sum(cluster.devices[kind].speed for kind in subset)
+    def rank(subset: Sequence[int]) -> tuple[float, ...]:
+        speed = sum(cluster.devices[kind].speed for kind in subset)
+        return (-len(subset), -speed, *subset)
 
-    for subset in sorted(subsets, key=lambda x: (slowness(x), x)):
+    for subset in sorted(subsets, key=rank):
         for order in _orders(subset):
             if order != kinds:
                 yield _arranged(cluster, profile, kinds, order)
 
 
 def best_arrangement(
-    cluster: Cluster, profile: ModelProfile, wishes: Wishes, *, deadline: float
+    cluster: Cluster,
+    profile: ModelProfile,
+    wishes: Wishes,
+    *,
+    given: Candidate | None,
+    deadline: float,
 ) -> Cluster:
     """Choose which cards are used, in which order.
 
@@ -76,6 +83,7 @@ def best_arrangement(
         cluster: As the user gave it.
         profile: Of the model.
         wishes: Of the user.
+        given: The best plan for it; None if nothing fits.
         deadline: When to stop, on the clock of `time.monotonic` [s].
 
     Returns:
@@ -85,15 +93,18 @@ def best_arrangement(
     if wishes.keeps_cards or wishes.layers_per_stage is not None:
         return cluster
     batch = batch_size(profile, len(cluster), wishes)
-    schedule = wishes.schedule
-    if schedule in ("auto", PLANNED):
-        schedule = _FIRST_SCHEDULE
-    simple = replace(wishes, global_batch_size=batch, schedule=schedule)
-    best: Candidate | None = None
-    given_s = float("inf")
+    simple = replace(wishes, global_batch_size=batch)
+    if wishes.schedule in ("auto", PLANNED):
+        simple, given = replace(simple, schedule=_FIRST_SCHEDULE), None
+    best, given_s = given, given.step_s if given is not None else float("inf")
     for tried in arrangements(cluster, profile):
-        if best is not None and time.monotonic() > deadline:
-            break
+        if tried is cluster and given is not None:
+            continue
+        if best is not None:
+            # If one less is of no use, two less are of none.
+            is_useless = len(tried) < len(best.setting.cluster) - 1
+            if is_useless or time.monotonic() > deadline:
+                break
         for setting in _possible(profile, tried, simple):
             if best is None or least_step_s(setting, simple) < best.step_s:
                 best = search(setting, known=best, deadline=deadline).best

@@ -88,22 +88,9 @@ def best_plan(
     deadline = started + wishes.time_limit_s
     batch = batch_size(profile, len(cluster), wishes)
     passed_over: list[str] = []
-    found = Found(best=None, bound_s=math.inf, num_candidates=0)
     for name in _optimizers(profile, wishes):
         wished = replace(wishes, optimizer=name, global_batch_size=batch)
-        settings = settings_of(profile, cluster, wished)
-        if not _has_room(settings[0]):
-            passed_over.append(name)
-            continue
-        found = _search_all(settings, wished, deadline)
-        other = best_arrangement(
-            cluster, profile, wished, deadline=time.monotonic() + _ARRANGE_S
-        )
-        if other != cluster:
-            found = _worth_it(
-                found,
-                _search_all(settings_of(profile, other, wished), wished, deadline),
-            )
+        found = _search_cards(profile, cluster, wished, deadline)
         if found.best is not None:
             break
         passed_over.append(name)
@@ -112,7 +99,7 @@ def best_plan(
             profile,
             cluster,
             wishes,
-            settings,
+            settings_of(profile, cluster, wished),
             lambda cards, other: _quick_answer(profile, cards, other),
         )
     bound_s = found.bound_s
@@ -159,6 +146,27 @@ def _optimizers(profile: ModelProfile, wishes: Wishes) -> tuple[str, ...]:
     if wishes.optimizer == "auto":
         return automatic_optimizers(profile.dtype)
     return (wishes.optimizer,)
+
+
+def _search_cards(
+    profile: ModelProfile, cluster: Cluster, wishes: Wishes, deadline: float
+) -> Found:
+    """Search the cards as given, and the best other arrangement if worth it."""
+    settings = settings_of(profile, cluster, wishes)
+    if not _has_room(settings[0]):
+        return Found(best=None, bound_s=math.inf, num_candidates=0)
+    found = _search_all(settings, wishes, deadline)
+    other = best_arrangement(
+        cluster,
+        profile,
+        wishes,
+        given=found.best,
+        deadline=time.monotonic() + _ARRANGE_S,
+    )
+    if other == cluster:
+        return found
+    others = settings_of(profile, other, wishes)
+    return _worth_it(found, _search_all(others, wishes, deadline))
 
 
 def _worth_it(given: Found, other: Found) -> Found:

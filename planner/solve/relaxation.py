@@ -22,6 +22,8 @@ from planner.solve.setting import Cut
 
 # Sums in another order differ by rounding; nothing is dropped for that.
 _ROUNDING = 1e-9
+# Columns are copied once less than this share of them is left.
+_WORTH_A_COPY = 0.6
 
 # Of the search for the weights of a mean of paths.
 _NUM_MIXES = 60
@@ -147,18 +149,18 @@ def quicker_than(
         What is left; empty if there is proof that no plan is that quick.
     """
     limit_s *= 1 + _ROUNDING
-    slowest_s = columns.optimizer_s
+    left = np.ones(len(columns), dtype=bool)
     for path in paths:
+        # Copies are dear: what is dropped stays a while, at an infinite cost.
+        if left.sum() < _WORTH_A_COPY * len(columns):
+            columns, left = columns.where(left), np.ones(left.sum(), dtype=bool)
         if not len(columns):
             break
-        cost = path_cost(columns, path)
+        cost = np.where(left, path_cost(columns, path), np.inf)
         chains = shortest_chains(columns, cost, num_stages, num_layers)
         # The slowest optimizer is at least the column's own.
-        keep = chains.through_s + slowest_s <= limit_s
-        if not keep.all():
-            columns = columns.where(keep)
-            slowest_s = columns.optimizer_s
-    return columns
+        left = chains.through_s + columns.optimizer_s <= limit_s
+    return columns if left.all() else columns.where(left)
 
 
 def step_bound_s(
