@@ -20,6 +20,7 @@ from planner.runtime.checkpoint_folder import (
     begin_checkpoint,
     finish_checkpoint,
     load_checkpoint_plan,
+    load_progress,
     partial_checkpoint,
 )
 from planner.runtime.checkpoint_tensors import (
@@ -143,7 +144,7 @@ def restore_training(checkpoint: Path, state: DeviceState, plan: Plan) -> None:
     if _same_stages(plan, load_checkpoint_plan(checkpoint)):
         set_random_states(random, state.device)
     else:
-        draw_anew(torch.initial_seed() % 2**32)
+        draw_anew(torch.initial_seed(), load_progress(checkpoint).step)
 
 
 def _same_stages(plan: Plan, other: Plan) -> bool:

@@ -8,6 +8,9 @@ import random
 
 import torch
 
+# Spreads neighbouring numbers of steps, so that they are not those of other ranks.
+_ODD = 0x9E3779B97F4A7C15
+
 
 def random_states(device: torch.device) -> dict[str, torch.Tensor]:
     """What every generator will draw next.
@@ -43,11 +46,13 @@ def set_random_states(states: dict[str, torch.Tensor], device: torch.device) -> 
         torch.cuda.set_rng_state(states["cuda"], device)
 
 
-def draw_anew(seed: int) -> None:
+def draw_anew(seed: int, num_done: int = 0) -> None:
     """Seed all generators.
 
     Args:
         seed: Any whole number from 0.
+        num_done: Steps that were done before; what they drew does not come again.
     """
-    torch.manual_seed(seed)
-    random.seed(seed)
+    mixed = (seed + num_done * _ODD) % 2**63
+    torch.manual_seed(mixed)
+    random.seed(mixed)

@@ -35,6 +35,7 @@ from planner.runtime.learning_rate import learning_rates
 from planner.runtime.measurements import DeviceFigures, DeviceMeasurements
 from planner.runtime.model_card import model_card
 from planner.runtime.own_rows import OwnBatch, OwnRows
+from planner.runtime.random_states import draw_anew
 from planner.runtime.recorder import Recorder
 from planner.runtime.saving import save_model
 from planner.runtime.stopping import StopWish
@@ -67,7 +68,7 @@ class DeviceTrainer:
         shape = (plan.schedule.microbatch_size, plan.seq_len)
         chain = find_chain(self.source, attention=plan.attention, shape=shape)
         own = plan.stages_of_device(rank)
-        torch.manual_seed(self.options.seed + rank)
+        draw_anew(self.options.seed + rank)
         self.modules = [self._build(chain, stage) for stage in own]
         self.parameters = share_parameters(self.modules)
         self.tied = TiedGradients(find_ties(plan, chain), self.parameters, rank)
