@@ -71,7 +71,7 @@ HOME = {
     "pulp": {"solve"},
     "matplotlib": {"report"},
     "pandas": {"report"},
-    "jinja2": {"report"},
+    "jinja2": {"report", "runtime"},
     "torch": {"chain", "rounded_adamw", "stage_optimizer", "measure", "runtime"},
     "transformers": {"chain", "measure", "runtime"},
     "safetensors": {"chain", "runtime"},

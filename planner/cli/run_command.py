@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="A text file, a folder of them, a .jsonl file or builtin.",
 )
+@click.option(
+    "--long-samples",
+    type=click.Choice(["refuse", "truncate", "split"]),
+    default="refuse",
+    show_default=True,
+    help="What becomes of a sample longer than the plan's sequences.",
+)
 @click.option("--steps", type=int, help="Optimizer steps in all.  [default: 10]")
 @click.option("--epochs", type=int, help="Passes over the data, instead of --steps.")
 @click.option("--lr", type=float, default=2e-5, show_default=True)

@@ -12,17 +12,22 @@ Known limitations: all rows are held in memory of every rank, 24 bytes a token.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from planner.errors import DataError
+from planner.runtime.chats import as_token_lines
 from planner.runtime.own_rows import OwnBatch, OwnRows
 from planner.runtime.packing import (
     IGNORED,
     Encode,
+    LongSamples,
     encode_bytes,
+    fit_lines,
+    long_note,
     pack_texts,
     pad_lines,
 )
@@ -42,6 +47,7 @@ class Sequences:
         attention_mask: 0 where nothing may look; (rows, seq_len) int64.
         has_padding: Whether any mask is 0; if not, a model needs no mask.
         source: Where it came from, for errors.
+        notes: What a user should know of how they were made.
     """
 
     input_ids: Tensor
@@ -49,6 +55,7 @@ class Sequences:
     attention_mask: Tensor
     has_padding: bool
     source: str = ""
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -127,6 +134,8 @@ def load_sequences(
     vocab_size: int,
     encode: Encode | None = None,
     eos_id: int | None = None,
+    tokenizer: Any | None = None,
+    long_samples: LongSamples = "refuse",
 ) -> Sequences:
     """Read a source and bring it to rows.
 
@@ -135,7 +144,9 @@ def load_sequences(
         seq_len: Tokens of a row.
         vocab_size: Tokens of the model.
         encode: Text to tokens, adding no special ones; None takes UTF-8 bytes.
-        eos_id: Put between documents; None joins them directly.
+        eos_id: Put between documents and after completions; None joins them directly.
+        tokenizer: Of transformers, to write chats; None if there is none.
+        long_samples: What becomes of a sample of more than `seq_len` tokens.
 
     Returns:
         All rows; at least one has a target.
@@ -144,29 +155,26 @@ def load_sequences(
         DataError: The source cannot be used; says where and why.
     """
     entries = read_source(source)
-    lines = [entry for entry in entries if isinstance(entry, TokenLine)]
+    samples = [entry for entry in entries if not isinstance(entry, Text)]
     texts = [entry for entry in entries if isinstance(entry, Text)]
-    if texts and encode is None and vocab_size < NUM_BYTE_TOKENS:
+    is_written = any(not isinstance(entry, TokenLine) for entry in entries)
+    if is_written and encode is None and vocab_size < NUM_BYTE_TOKENS:
         msg = (
             f"without a tokenizer text is trained as bytes, which needs a vocabulary "
             f"of {NUM_BYTE_TOKENS}, but the model has {vocab_size}; give lines of "
             "input_ids with --data"
         )
         raise DataError(msg)
-    rows = (
-        pack_texts(
-            texts,
-            seq_len=seq_len,
-            vocab_size=vocab_size,
-            encode=encode or encode_bytes,
-            eos_id=eos_id,
-        )
-        if texts
-        else pad_lines(
-            lines, seq_len=seq_len, vocab_size=vocab_size, pad_id=eos_id or 0
-        )
-    )
-    return _checked(*rows, source=source)
+    encode = encode or encode_bytes
+    sizes = {"seq_len": seq_len, "vocab_size": vocab_size}
+    if texts:
+        rows = pack_texts(texts, **sizes, encode=encode, eos_id=eos_id)
+        return _checked(*rows, source=source)
+    lines = as_token_lines(samples, tokenizer=tokenizer, encode=encode, eos_id=eos_id)
+    fitting = fit_lines(lines, seq_len, long_samples)
+    rows = pad_lines(fitting, **sizes, pad_id=eos_id or 0)
+    note = long_note(lines, seq_len, long_samples)
+    return replace(_checked(*rows, source=source), notes=(note,) if note else ())
 
 
 def _checked(

@@ -76,7 +76,9 @@ class Job:
         if self.has_own_rows:
             return OwnRows(rows=tensors, source=self.plan.model.id)
         return Sequences(
-            **tensors,
+            input_ids=tensors["input_ids"],
+            labels=tensors["labels"],
+            attention_mask=tensors["attention_mask"],
             has_padding=bool((tensors["attention_mask"] == 0).any()),
             source=str(self.options["data"]),
         )
@@ -153,6 +155,8 @@ def prepare_job(
             )
             raise ModelError(msg)
     sequences = _load_rows(source, plan, options)
+    for note in sequences.notes:
+        say(note)
     path = work_dir / "sequences.safetensors"
     save_file(sequences.tensors(), path)
     per_epoch = steps_per_epoch(len(sequences), plan.global_batch_size)
@@ -189,6 +193,8 @@ def _load_rows(
         vocab_size=source.config.get_text_config(decoder=True).vocab_size,
         encode=None if tokenizer is None else _encoder(tokenizer),
         eos_id=None if tokenizer is None else tokenizer.eos_token_id,
+        tokenizer=tokenizer,
+        long_samples=options.long_samples,
     )
 
 

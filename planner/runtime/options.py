@@ -20,6 +20,7 @@ class RunOptions:
     Attributes:
         output_dir: The run directory.
         data: A file, a folder or `builtin`.
+        long_samples: What becomes of a sample longer than the plan's sequences.
         steps: Optimizer steps in all; not together with `epochs`.
         epochs: Passes over the data; neither of the two means 10 steps.
         lr: Peak learning rate.
@@ -43,6 +44,7 @@ class RunOptions:
 
     output_dir: Path
     data: str = "builtin"
+    long_samples: Literal["refuse", "truncate", "split"] = "refuse"
     steps: int | None = None
     epochs: int | None = None
     lr: float = 2e-5

@@ -48,11 +48,13 @@ class OwnRows:
         rows: Arguments of the module by name, maybe `labels`; (rows, ...) each.
         source: Where they came from, for errors.
         has_padding: Never.
+        notes: None.
     """
 
     rows: Mapping[str, Tensor]
     source: str = ""
     has_padding: bool = False
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.rows.values())))

@@ -12,6 +12,7 @@ text can be called without a mask, which is its fastest path.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from planner.runtime.text_files import Text, TokenLine
 
 IGNORED = -100
 Encode = Callable[[str], Sequence[int]]
+LongSamples = Literal["refuse", "truncate", "split"]
 # input_ids, labels and attention_mask, each (rows, seq_len) int64.
 Rows = tuple[Tensor, Tensor, Tensor]
 
@@ -81,6 +83,67 @@ def _fill(stream: Tensor, seq_len: int, value: int) -> Tensor:
     return torch.cat([stream, filling]).reshape(-1, seq_len)
 
 
+def fit_lines(
+    lines: Sequence[TokenLine], seq_len: int, long_samples: LongSamples
+) -> list[TokenLine]:
+    """Shorten what is longer than a row, if the user wants that.
+
+    Args:
+        lines: Sequences, in order.
+        seq_len: Tokens of a row.
+        long_samples: `truncate` keeps the beginning, `split` makes rows of all parts,
+            `refuse` leaves them to be refused.
+
+    Returns:
+        Sequences, in order.
+    """
+    if long_samples == "refuse":
+        return list(lines)
+    return [
+        _part(line, begin, begin + seq_len)
+        for line in lines
+        for begin in range(0, len(line.input_ids), seq_len)
+        if (begin == 0 or long_samples == "split")
+        and any(_mask(line)[begin : begin + seq_len])
+    ]
+
+
+def _mask(line: TokenLine) -> tuple[int, ...]:
+    return line.attention_mask or (1,) * len(line.input_ids)
+
+
+def long_note(
+    lines: Sequence[TokenLine], seq_len: int, long_samples: LongSamples
+) -> str:
+    """Say how many sequences were shortened.
+
+    Args:
+        lines: As they were.
+        seq_len: Tokens of a row.
+        long_samples: What became of longer ones.
+
+    Returns:
+        One line; empty if there is nothing to say.
+    """
+    count = sum(len(line.input_ids) > seq_len for line in lines)
+    if not count or long_samples == "refuse":
+        return ""
+    became = "cut off there" if long_samples == "truncate" else "split into rows"
+    return f"{count} of {len(lines)} samples are longer than {seq_len} tokens: {became}"
+
+
+def _part(line: TokenLine, begin: int, end: int) -> TokenLine:
+    if begin == 0 and end >= len(line.input_ids):
+        return line
+    labels, mask = line.labels, line.attention_mask
+    return TokenLine(
+        origin=line.origin,
+        input_ids=line.input_ids[begin:end],
+        labels=None if labels is None else labels[begin:end],
+        attention_mask=None if mask is None else mask[begin:end],
+    )
+
+
 def pad_lines(
     lines: Sequence[TokenLine], *, seq_len: int, vocab_size: int, pad_id: int
 ) -> Rows:
@@ -110,8 +173,8 @@ def pad_lines(
         if length > seq_len:
             msg = (
                 f"{line.origin} has {length} tokens but a sequence of this plan has "
-                f"{seq_len}; shorten the line, or profile again with "
-                f"--seq-len {length} and solve again"
+                f"{seq_len}; give --long-samples truncate or split, or profile again "
+                f"with --seq-len {length} and solve again"
             )
             raise DataError(msg)
         tokens = _as_tensor(line.input_ids)

@@ -1,10 +1,12 @@
-"""Reads what a user trains on: text, or lines that are already tokens.
+"""Reads what a user trains on: text, chats, or lines that are already tokens.
 
 A source is one of
 
     builtin         the sources of this Python's standard library, up to 2 MB
     FILE            UTF-8 text, one document
     FILE.jsonl      one JSON object a line: {"text": ...}, or
+                    {"messages": [{"role": ..., "content": ...}, ...]}, or
+                    {"prompt": ..., "completion": ...}, texts or lists of messages, or
                     {"input_ids": [...], "labels": [...], "attention_mask": [...]}
                     of which the last two may be absent
     FOLDER          all of its files in sorted order, hidden ones left out
@@ -28,6 +30,7 @@ BUILTIN = "builtin"
 BUILTIN_LIMIT_BYTES = 2_000_000
 _JSON_LINES = {".jsonl", ".ndjson", ".json"}
 _TOO_LARGE = 2**63
+_COLUMNS = '"text", "messages", "prompt" and "completion", or "input_ids"'
 _NEXT_STEP = "give --data a text file, a folder of them, a .jsonl file or builtin"
 
 
@@ -81,14 +84,49 @@ class TokenLine:
             raise DataError(msg)
 
 
-def read_source(source: str) -> tuple[Text, ...] | tuple[TokenLine, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """One conversation, of which the assistant's part is learned.
+
+    Attributes:
+        origin: File and line, for errors.
+        messages: Each with a role and a content, as a chat template takes them.
+        num_given: How many of the first ones are not learned, whoever says them.
+    """
+
+    origin: str
+    messages: tuple[dict[str, Any], ...]
+    num_given: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A text that is given, and one that is learned.
+
+    Attributes:
+        origin: File and line, for errors.
+        prompt: Given.
+        completion: Learned.
+    """
+
+    origin: str
+    prompt: str
+    completion: str
+
+
+# A row of its own each.
+Sample = TokenLine | Chat | Completion
+_CALLED = {TokenLine: "input_ids", Chat: "messages", Completion: "completions"}
+
+
+def read_source(source: str) -> tuple[Text, ...] | tuple[Sample, ...]:
     """Read everything a source holds.
 
     Args:
         source: `builtin`, or a path to a file or a folder.
 
     Returns:
-        Documents, or sequences of tokens, in order; at least one, of one kind.
+        Documents, or samples, in order; at least one.
 
     Raises:
         DataError: It is missing, empty, not UTF-8, malformed, or of both kinds.
@@ -97,10 +135,10 @@ def read_source(source: str) -> tuple[Text, ...] | tuple[TokenLine, ...]:
         return tuple(_builtin_texts())
     entries = [entry for path in _files(Path(source)) for entry in _read_file(path)]
     texts = tuple(entry for entry in entries if isinstance(entry, Text))
-    lines = tuple(entry for entry in entries if isinstance(entry, TokenLine))
+    lines = tuple(entry for entry in entries if not isinstance(entry, Text))
     if texts and lines:
         msg = (
-            f"{source} mixes text ({texts[0].origin}) and input_ids "
+            f"{source} mixes text ({texts[0].origin}) and {_CALLED[type(lines[0])]} "
             f"({lines[0].origin}); train on one of the two"
         )
         raise DataError(msg)
@@ -147,7 +185,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
-def _read_file(path: Path) -> Iterator[Text | TokenLine]:
+def _read_file(path: Path) -> Iterator[Text | Sample]:
     if path.suffix.lower() in _JSON_LINES:
         return _read_json_lines(path)
     return _read_text(path)
@@ -174,32 +212,62 @@ def _decode(path: Path) -> str:
         raise DataError(msg) from error
 
 
-def _read_json_lines(path: Path) -> Iterator[Text | TokenLine]:
+def _read_json_lines(path: Path) -> Iterator[Text | Sample]:
     # Not splitlines(): a JSON text may hold other line separators, as U+2028.
     for number, line in enumerate(_decode(path).split("\n"), start=1):
         if line.strip():
             entry = _read_line(line, origin=f"{path} line {number}")
-            if isinstance(entry, TokenLine) or entry.text.strip():
+            if not isinstance(entry, Text) or entry.text.strip():
                 yield entry
 
 
-def _read_line(line: str, *, origin: str) -> Text | TokenLine:
+def _read_line(line: str, *, origin: str) -> Text | Sample:
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
         msg = f"{origin} is not valid JSON ({error}); write one object a line"
         raise DataError(msg) from error
-    if isinstance(raw, dict) and "input_ids" in raw:
+    if not isinstance(raw, dict):
+        msg = f"{origin} is no object; it needs {_COLUMNS}"
+        raise DataError(msg)
+    if "input_ids" in raw:
         return TokenLine(
             origin=origin,
             input_ids=_integers(raw["input_ids"], "input_ids", origin),
             labels=_optional_integers(raw, "labels", origin),
             attention_mask=_optional_integers(raw, "attention_mask", origin),
         )
-    if isinstance(raw, dict) and isinstance(raw.get("text"), str):
+    if "messages" in raw:
+        return Chat(origin=origin, messages=_messages(raw, "messages", origin))
+    if "prompt" in raw and "completion" in raw:
+        return _completion(raw, origin)
+    if isinstance(raw.get("text"), str):
         return Text(origin=origin, text=raw["text"])
-    msg = f'{origin} has neither "text" (a string) nor "input_ids" (a list of tokens)'
+    msg = f"{origin} needs {_COLUMNS}; it has {', '.join(raw) or 'nothing'}"
     raise DataError(msg)
+
+
+def _completion(raw: dict[str, Any], origin: str) -> Chat | Completion:
+    prompt, completion = raw["prompt"], raw["completion"]
+    if isinstance(prompt, str) and isinstance(completion, str):
+        if not completion:
+            msg = f"{origin}: completion is empty, so nothing is to be learned"
+            raise DataError(msg)
+        return Completion(origin=origin, prompt=prompt, completion=completion)
+    given = _messages(raw, "prompt", origin)
+    learned = _messages(raw, "completion", origin)
+    return Chat(origin=origin, messages=given + learned, num_given=len(given))
+
+
+def _messages(
+    raw: dict[str, Any], name: str, origin: str
+) -> tuple[dict[str, Any], ...]:
+    found = raw[name]
+    is_list = isinstance(found, list) and found
+    if not is_list or not all(isinstance(x, dict) and "role" in x for x in found):
+        msg = f"{origin}: {name} is not a list of messages, each with a role"
+        raise DataError(msg)
+    return tuple(found)
 
 
 def _optional_integers(
