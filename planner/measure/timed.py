@@ -7,9 +7,9 @@ of all of them, as PyTorch's does. The device is drained before and after a roun
 inside, as calls in a stage follow one another. Medians are reported, because a
 machine with other work makes some calls slow and none fast.
 
-Known limitations: the layer is alone in its process, without transfers. PyTorch's W looks
-at the whole graph of a stage once for each group of weights, so it grows with the
-square of its layers: what is found for a row is too much for much shorter stages.
+Known limitations: the layer is alone in its process, without transfers. PyTorch's W
+looks at the whole graph of a stage once for each group of weights, so it grows with
+the square of its layers: what is found for a row is too much for much shorter stages.
 """
 
 import statistics
