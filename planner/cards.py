@@ -248,6 +248,11 @@ class Device:
             raise ValueError(msg)
 
     @property
+    def kind(self) -> str:
+        """Its name without the number."""
+        return self.name.rpartition(":")[0]
+
+    @property
     def budget_bytes(self) -> int:
         """What a stage may use: capacity - reserve [bytes]."""
         return self.memory_bytes - self.reserve_bytes

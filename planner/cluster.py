@@ -116,8 +116,8 @@ def with_one_more(cluster: Cluster, profile: ModelProfile) -> Cluster:
         Given links are continued with the last one, others are looked up again.
     """
     *_, last = cluster.devices
-    kind, _, _ = last.name.rpartition(":")
-    number = sum(d.name.rpartition(":")[0] == kind for d in cluster.devices)
+    kind = last.kind
+    number = sum(d.kind == kind for d in cluster.devices)
     devices = (*cluster.devices, dataclasses.replace(last, name=f"{kind}:{number}"))
     host_bytes = profile.device.memory_bytes
     if cluster.type == "cpu" and last.memory_bytes == host_bytes // len(cluster):

@@ -163,7 +163,7 @@ def _assumed_links(devices: tuple[Device, ...], *, on_cpu: bool) -> tuple[Link, 
 def _assumed_link(first: Device, second: Device, *, on_cpu: bool) -> Link:
     if on_cpu:
         return LINKS["gloo"]
-    kinds = [device.name.rpartition(":")[0] for device in (first, second)]
+    kinds = [device.kind for device in (first, second)]
     return default_link(*map(card_called, kinds))
 
 
@@ -179,7 +179,7 @@ def _were_measured(
     usual = profile.device.name or "gpu"
     for device, found in zip(devices, cluster.devices, strict=False):
         # A count means the devices that were there; named cards must be they.
-        kind = device.name.rpartition(":")[0]
+        kind = device.kind
         if kind != usual and card_called(kind) != card_called(found):
             return False
     return True

@@ -140,10 +140,7 @@ def _possible(
 
 def _kinds(devices: Sequence[Device]) -> tuple[int, ...]:
     """The kind of each card: the position of the first that is like it."""
-    alike = [
-        (x.name.rpartition(":")[0], x.memory_bytes, x.reserve_bytes, x.speed)
-        for x in devices
-    ]
+    alike = [(x.kind, x.memory_bytes, x.reserve_bytes, x.speed) for x in devices]
     return tuple(map(alike.index, alike))
 
 
