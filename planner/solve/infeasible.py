@@ -202,7 +202,7 @@ def _card_arguments(
     cluster: Cluster, profile: ModelProfile, batch: int
 ) -> tuple[str, ...]:
     """The options that describe a cluster with one more card."""
-    kinds = [device.name.rpartition(":")[0] for device in cluster.devices]
+    kinds = [device.kind for device in cluster.devices]
     if set(kinds) == {profile.device.name or "gpu"}:
         arguments = ["--gpus", str(len(kinds))]
     else:
