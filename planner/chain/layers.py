@@ -188,6 +188,23 @@ class Chain:
         return sum(called < layer for called in self.calls)
 
     @property
+    def calls_between_parts(self) -> frozenset[int]:
+        """Calls of blocks before which only the hidden state takes a gradient.
+
+        There a stage's graph can end, see `split_backward`; the number of calls
+        stands for the head.
+        """
+        if self.handover.in_place:
+            return frozenset()
+        taking = {
+            self.calls_before(cut + 1): [
+                x.requires_grad for x in self.crossing(cut, dtype=self.dtype)
+            ]
+            for cut in self.cuts
+        }
+        return frozenset(n for n, found in taking.items() if not any(found[1:]))
+
+    @property
     def canonical(self) -> dict[str, str]:
         """Name under which a parameter is saved, for every tied name."""
         return {name: names[0] for names in self.tied for name in names}

@@ -29,6 +29,7 @@ from planner.chain.loss import (
 from planner.chain.nested import Path, value_at, with_value_at
 from planner.chain.recompute import recomputed
 from planner.chain.replay import Collection
+from planner.chain.split_backward import GraphParts
 from planner.chain.stand_in import stand_in
 
 
@@ -80,6 +81,12 @@ class StageModule(torch.nn.Module):
         self._num_calls = 0
         self._device = torch.device("cpu")
         self.loose: frozenset[str] = frozenset()
+        self.graph_parts = GraphParts()
+        self._ends = frozenset(
+            call
+            for call in chain.calls_between_parts
+            if self._enter < call < self._leave or call == len(chain.calls)
+        )
         if not self.is_first and chain.num_before:
             self._skip_embedding()
         self._collection = Collection(model, chain, self._enter, self._leave)
@@ -201,7 +208,7 @@ class StageModule(torch.nn.Module):
                 block.forward = self._skipped(index, block)
             if index in calls:
                 block.register_forward_pre_hook(self._before_block, with_kwargs=True)
-        if not self.is_last and self._leave == len(calls):
+        if self._leave == len(calls):
             block = self.model.get_submodule(self.chain.layers[calls[-1]].name)
             block.register_forward_hook(self._after_last_call)
 
@@ -230,6 +237,10 @@ class StageModule(torch.nn.Module):
                     self._sent[call, path] = value_at(given, path)
             if len(self._sent) == len(self._wanted):
                 self._leave_with(*(self._sent[x] for x in self._wanted))
+        if number in self._ends:
+            path = self.chain.handover.input_path
+            hidden = self.graph_parts.end_here(value_at(given, path))
+            given = with_value_at(given, path, hidden)
         args = tuple(given[i] for i in range(len(args)))
         return args, {key: given[key] for key in kwargs}
 
@@ -238,10 +249,17 @@ class StageModule(torch.nn.Module):
             return place.copy_(tensor)
         return tensor
 
-    def _after_last_call(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if self._num_calls == len(self.chain.calls):
-            index = self.chain.handover.output_index
-            self._leave_with(output if index is None else output[index])
+    def _after_last_call(self, module: torch.nn.Module, args: Any, output: Any) -> Any:
+        if self._num_calls < len(self.chain.calls):
+            return output
+        index = self.chain.handover.output_index
+        hidden = output if index is None else output[index]
+        if not self.is_last:
+            self._leave_with(hidden)
+        if self._num_calls not in self._ends:
+            return output
+        hidden = self.graph_parts.end_here(hidden)
+        return hidden if index is None else with_value_at(output, (index,), hidden)
 
     def _leave_with(self, *tensors: torch.Tensor) -> NoReturn:
         # Only contiguous memory can be sent.

@@ -12,14 +12,14 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from planner.chain.split_backward import can_end_with, splittable
 from planner.measure.layer_run import LayerRun
 from planner.measure.live_bytes import LiveBytes
 from planner.measure.meter import Meter
-from planner.measure.split_backward import (
-    input_backward,
+from planner.measure.split_layer import (
+    layer_input_backward,
+    layer_weight_backward,
     split_if_possible,
-    splittable,
-    weight_backward,
 )
 
 
@@ -197,17 +197,20 @@ def _forward_and_backward(run: LayerRun, live: Meter) -> _Whole:
 def _split_backward(run: LayerRun, live: Meter) -> _Split:
     """F, I and W, as a layer of a stage that others follow.
 
-    Their groups of parameters hold the whole graph until they are done. Nothing
-    follows a loss: what lies between it and the last parameters goes with I.
+    Their groups of parameters hold its graph until they are done, unless it ends with
+    the layer. Nothing follows a loss: what lies between it and the last parameters
+    goes with I.
     """
     before = live.current_bytes
-    output = splittable(run.forward(run.make_input()))
-    held: GradientEdge | None = get_gradient_edge(output)
+    output = run.forward(run.make_input())
+    is_held = not (run.ends_graph and can_end_with(output))
+    output = splittable(output)
+    held: GradientEdge | None = get_gradient_edge(output) if is_held else None
     # The output is there, too, which I must be handed: not of the layer.
     start = live.current_bytes
     live.reset_peak()
     is_loss, grad = not output.ndim, torch.ones_like(output)
-    groups = input_backward(run, output, grad)
+    groups = layer_input_backward(run, output, grad)
     input_peak = live.peak_bytes - start
     output_grad = _Watched(grad)
     del output, grad
@@ -218,7 +221,7 @@ def _split_backward(run: LayerRun, live: Meter) -> _Split:
     kept = live.current_bytes - before
     kept_output_grad = min(output_grad.alive_bytes, kept)
     live.reset_peak()
-    weight_backward(run, groups)
+    layer_weight_backward(run, groups)
     weight_peak = live.peak_bytes - before - kept
     in_weight_grad = live.current_bytes - before
     del held

@@ -5,7 +5,7 @@ embedding and the head are run as stages that hold nothing else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from planner.chain.nested import value_at, with_value_at
 from planner.chain.recompute import recomputed
+from planner.chain.split_backward import GraphParts
 from planner.chain.stage_module import StageModule
 
 
@@ -27,6 +28,9 @@ class LayerRun:
         parameters: The layer's, each tensor once.
         others: Tensors that are alive besides: masks, positions, token ids.
         extras: What crosses the cut before the layer besides the hidden state.
+        graph_parts: Of a run of several layers: ends its graph between them.
+        ends_graph: Whether the graph of a stage ends with it, see `GraphParts`; for the
+            last layer, whether it begins with it.
     """
 
     forward: Callable[[torch.Tensor | None], torch.Tensor]
@@ -34,6 +38,8 @@ class LayerRun:
     parameters: tuple[torch.nn.Parameter, ...]
     others: tuple[torch.Tensor, ...] = ()
     extras: tuple[torch.Tensor, ...] = ()
+    graph_parts: GraphParts = field(default_factory=GraphParts)
+    ends_graph: bool = True
 
     def make_input(self) -> torch.Tensor | None:
         """A fresh hidden state, as a receive buffer would hold it.
@@ -100,6 +106,8 @@ def stage_run(
         parameters=tuple(stage.owned_parameters().values()),
         others=(*rows.values(), *stage.model.buffers()),
         extras=extras,
+        graph_parts=stage.graph_parts,
+        ends_graph=_ends_graph(stage),
     )
 
 
@@ -141,6 +149,7 @@ def block_run(
         parameters=tuple(stage.owned_parameters(layer).values()),
         others=(*whole.others, *others),
         extras=whole.extras,
+        ends_graph=_ends_graph(stage),
     )
 
 
@@ -155,10 +164,13 @@ def chained(runs: Sequence[LayerRun]) -> LayerRun:
     """
     if len(runs) == 1:
         return runs[0]
+    parts = GraphParts()
 
     def forward(received: torch.Tensor | None) -> torch.Tensor:
         hidden = runs[0].forward(received)
         for run in runs[1:]:
+            if runs[0].ends_graph:
+                hidden = parts.end_here(hidden)
             hidden = run.forward(hidden)
         return hidden
 
@@ -168,7 +180,16 @@ def chained(runs: Sequence[LayerRun]) -> LayerRun:
         parameters=tuple(p for run in runs for p in run.parameters),
         others=tuple(x for run in runs for x in run.others),
         extras=tuple(x for run in runs for x in run.extras),
+        graph_parts=parts,
+        ends_graph=runs[0].ends_graph,
     )
+
+
+def _ends_graph(stage: StageModule) -> bool:
+    """Whether the graph of a longer stage would end where this one does."""
+    chain = stage.chain
+    after = chain.layers.index(stage.layers[-1]) + 1
+    return chain.calls_before(after) in chain.calls_between_parts
 
 
 def _caught_arguments(

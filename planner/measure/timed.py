@@ -2,14 +2,13 @@
 
 A round runs the layer as a stage does: F and B; F, I and W, by the very
 functions that the schedule runtime calls; F and B with recompute. A small layer is a
-row of copies, as in a stage: with cold caches, see `cold`, and W looks at the graph
-of all of them, as PyTorch's does. The device is drained before and after a round, not
-inside, as calls in a stage follow one another. Medians are reported, because a
-machine with other work makes some calls slow and none fast.
+row of copies, as in a stage: with cold caches, see `cold`. The device is drained
+before and after a round, not inside, as calls in a stage follow one another. Medians
+are reported, because a machine with other work makes some calls slow and none fast.
 
-Known limitations: the layer is alone in its process, without transfers. PyTorch's W
-looks at the whole graph of a stage once for each group of weights, so it grows with
-the square of its layers: what is found for a row is too much for much shorter stages.
+Known limitations: the layer is alone in its process, without transfers. In models whose
+graph cannot end between layers, see `split_backward`, W grows with the square of a
+stage's layers: what is found for a row is too much for much shorter stages.
 """
 
 import statistics
@@ -19,14 +18,14 @@ from functools import partial
 
 import torch
 
+from planner.chain.split_backward import splittable
 from planner.measure.cold import stopwatch_for
 from planner.measure.layer_run import LayerRun
 from planner.measure.sampling import Round, sample, spread
-from planner.measure.split_backward import (
-    input_backward,
+from planner.measure.split_layer import (
+    layer_input_backward,
+    layer_weight_backward,
     split_if_possible,
-    splittable,
-    weight_backward,
 )
 from planner.measure.stopwatch import Stopwatch
 from planner.stage_optimizer import StageOptimizer, clip, squared_norm
@@ -135,11 +134,12 @@ def _backward(run: LayerRun, watch: Stopwatch, *, forward: str, backward: str) -
 
 def _split_backward(run: LayerRun, watch: Stopwatch) -> None:
     run.drop_input_gradients()  # every microbatch has its own
-    output = watch.run("F", partial(run.forward, run.make_input()))
+    with run.graph_parts.made() as parts:
+        output = watch.run("F", partial(run.forward, run.make_input()))
     output = splittable(output)
     grad = _grad_like(output)
-    groups = watch.run("I", partial(input_backward, run, output, grad))
-    watch.run("W", partial(weight_backward, run, groups))
+    groups = watch.run("I", partial(layer_input_backward, run, output, grad, parts))
+    watch.run("W", partial(layer_weight_backward, run, groups))
 
 
 def _grad_like(output: torch.Tensor) -> torch.Tensor:

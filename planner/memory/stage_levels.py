@@ -7,8 +7,8 @@ of W in layer l, above what other microbatches keep, is
 
     sum(R_i, i < l) + K_l + sum(K_i, i > l) + weight peak
 
-In I and W these are sums because of how PyTorch splits the backward of a whole stage: I
-keeps the graph, and each group of parameters that waits for W holds all of it below.
+K and R differ only in models whose graph cannot end between layers: there I keeps the
+graph, and each group of parameters that waits for W holds all of it below.
 On the first stage PyTorch does nothing in I, and all of B in W.
 
 What lies at the boundary is left out (`boundary`). In a step's first W all gradients

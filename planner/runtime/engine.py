@@ -10,7 +10,8 @@ What is mended here, each where it is done:
                and I leaves its input's gradient, its output and that one's gradient
     gradients  a loss is looked up by its place in the order instead of its
                microbatch; only contiguous memory can be sent; a view cannot be detached
-    time       I and W look at the weights of the whole model
+    time       I and W look at the weights of the whole model, and W at all of the
+               graph below, see `split_backward`
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +20,14 @@ from typing import Any
 
 import torch
 from torch.distributed.pipelining import PipelineStage, schedules
-from torch.distributed.pipelining._backward import (
-    stage_backward_input,
-    stage_backward_weight,
-)
 
+from planner.chain.split_backward import (
+    Boundary,
+    GraphParts,
+    input_backward,
+    splittable,
+    weight_backward,
+)
 from planner.chain.stage_module import StageModule
 from planner.measure.stopwatch import Stopwatch
 from planner.plan import SchedulePlan
@@ -56,8 +60,11 @@ class _Stage(PipelineStage):
     stopwatch: Stopwatch
     is_after_own: bool  # the stage before is on this device, too
     is_before_own: bool
-    is_split: bool  # it does I and W
+    split: frozenset[int]  # microbatches with I and W
     weights: list[torch.nn.Parameter]
+    graph_parts: GraphParts
+    boundaries: dict[int, list[Boundary]]  # of those microbatches
+    _now: int  # the microbatch of the backward that runs
 
     def note(self, kind: str, microbatch: int, work: Callable[[], Any]) -> Any:
         with blamed_on(self.stage_index):
@@ -67,9 +74,15 @@ class _Stage(PipelineStage):
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         forward = super().forward_one_chunk
-        return self.note(
-            "F", fwd_chunk_id, lambda: forward(fwd_chunk_id, *args, **kwargs)
-        )
+
+        def run() -> Any:
+            return forward(fwd_chunk_id, *args, **kwargs)
+
+        if self.is_first or fwd_chunk_id not in self.split:
+            # Nobody needs the gradient of the first stage's input: W does all.
+            return self.note("F", fwd_chunk_id, run)
+        with self.graph_parts.made() as self.boundaries[fwd_chunk_id]:
+            return self.note("F", fwd_chunk_id, run)
 
     def backward_one_chunk(
         self,
@@ -79,6 +92,7 @@ class _Stage(PipelineStage):
         last_backward: bool = False,
     ) -> Any:
         backward = super().backward_one_chunk
+        self._now = bwd_chunk_id
         self.note(
             "B" if full_backward else "I",
             bwd_chunk_id,
@@ -108,12 +122,11 @@ class _Stage(PipelineStage):
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         forward: Callable[..., Any] = super().forward_maybe_with_nosync
         output = forward(*args, **kwargs)
-        if not self.is_split or self.is_last:
+        if not self.split or self.is_last:
             return output
-        outputs = output if isinstance(output, tuple) else (output,)
-        # I detaches its outputs in place, which no view can be.
-        whole = tuple(x.clone() if x._is_view() else x for x in outputs)
-        return whole if isinstance(output, tuple) else whole[0]
+        if isinstance(output, tuple):
+            return tuple(map(splittable, output))
+        return splittable(output)
 
     def backward_maybe_with_nosync(
         self,
@@ -122,14 +135,15 @@ class _Stage(PipelineStage):
         last_backward: bool = False,
     ) -> Any:
         if backward_type == "input":
-            return stage_backward_input(
+            return input_backward(
                 bwd_kwargs["stage_output"],
                 bwd_kwargs["output_grads"],
                 bwd_kwargs["input_values"],
-                iter(self.weights),
+                self.weights,
+                self.boundaries.pop(self._now),
             )
         if backward_type == "weight":
-            stage_backward_weight(iter(self.weights), bwd_kwargs["param_groups"])
+            weight_backward(self.weights, bwd_kwargs["param_groups"])
             return (), None
         return super().backward_maybe_with_nosync(
             backward_type, bwd_kwargs, last_backward
@@ -223,19 +237,16 @@ class Engine:
         self.stopwatch = Stopwatch(device)
         self._num_target_tokens = 1
         own = [stage.index for stage in stages]
-        split = {
-            a.stage
-            for row in parse_actions(schedule.actions)
-            for a in row
-            if a.kind == "I"
-        }
+        actions = [a for row in parse_actions(schedule.actions) for a in row]
         torch_stages = []
         for stage in stages:
             made = _torch_stage(stage, num_stages, device)
             made.stopwatch = self.stopwatch
             made.is_after_own = stage.index - 1 in own
             made.is_before_own = stage.index + 1 in own
-            made.is_split = stage.index in split
+            made.split = frozenset(
+                a.microbatch for a in actions if (a.stage, a.kind) == (stage.index, "I")
+            )
             torch_stages.append(made)
         self._schedule = _Schedule(
             torch_stages,
@@ -284,6 +295,8 @@ def _torch_stage(stage: EngineStage, num_stages: int, device: torch.device) -> _
     )
     owned = stage.module.owned_parameters().values()
     made.weights = [p for p in owned if p.requires_grad]
+    made.boundaries = {}
+    made.graph_parts = stage.module.graph_parts
     return made
 
 

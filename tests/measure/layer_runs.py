@@ -36,12 +36,13 @@ FAKE_CONFIGS = [
 ]
 
 
-def module_run(module, shape, *, forward=None):
+def module_run(module, shape, *, forward=None, ends_graph=True):
     """Any module as a layer; `forward` wraps it, for recompute."""
     return LayerRun(
         forward=module if forward is None else forward,
         leaf=torch.randn(shape).requires_grad_(),
         parameters=tuple(module.parameters()),
+        ends_graph=ends_graph,
     )
 
 

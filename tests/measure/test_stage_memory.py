@@ -1,7 +1,7 @@
 """The layers' bytes, added up by the rule, are those of a stage of several layers.
 
-The referee follows a real stage storage by storage while PyTorch's own functions run
-I and W on all of it at once. What the model makes around its layers (rotary tables) is
+The referee follows a real stage storage by storage through the I and W that the engine
+runs, its graph in parts. What the model makes around its layers (rotary tables) is
 counted for itself; the gradient of the output is there before, as a buffer of the run.
 """
 
@@ -12,11 +12,8 @@ import pytest
 import torch
 from layer_runs import model_run, model_stage
 from test_exact_bytes import config_of
-from torch.distributed.pipelining._backward import (
-    stage_backward_input,
-    stage_backward_weight,
-)
 
+from planner.chain.split_backward import input_backward, weight_backward
 from planner.measure.layer_memory import measure_kept, measure_memory
 from planner.measure.live_bytes import LiveBytes
 from planner.memory.stage_levels import StageLevels, stage_levels
@@ -76,17 +73,18 @@ def whole_levels(run, grad, live):
 def split_levels(stage, run, grad, live, kept):
     """Highest in I, after I, highest in W."""
     low = live.current_bytes
-    output = run.forward(run.make_input())
+    with run.graph_parts.made() as parts:
+        output = run.forward(run.make_input())
+    assert len(parts) == len(stage.layers) - 1
     output_bytes = live.current_bytes - low - kept
     live.reset_peak()
-    leaves, parameters = [run.leaf], stage.parameters()
-    groups = stage_backward_input([output], [grad], leaves, parameters)[1]
+    _, groups = input_backward([output], [grad], [run.leaf], run.parameters, parts)
     input_grad = live.peak_bytes - low - output_bytes
     del output
     run.drop_input_gradients()
     weight_kept = live.current_bytes - low
     live.reset_peak()
-    stage_backward_weight(stage.parameters(), groups)
+    weight_backward(run.parameters, groups)
     return input_grad, weight_kept, live.peak_bytes - low
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from planner.chain.split_backward import GraphParts
 from planner.plan import SchedulePlan
 from planner.runtime.engine import Engine, EngineStage
 
@@ -17,6 +18,7 @@ class Part(nn.Module):
         super().__init__()
         torch.manual_seed(index)
         self.index = index
+        self.graph_parts = GraphParts()
         self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH))
         self.outside = nn.Parameter(torch.empty(1, device="meta"))  # of another stage
 

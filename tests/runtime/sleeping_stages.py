@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from planner.chain.split_backward import GraphParts
 from planner.plan import SchedulePlan
 from planner.runtime.engine import Engine, EngineStage
 from planner.schedule.actions import format_actions
@@ -54,6 +55,7 @@ class Sleeper(nn.Module):
     def __init__(self, times, is_last):
         super().__init__()
         self.times, self.is_last = times, is_last
+        self.graph_parts = GraphParts()
         self.weight = nn.Parameter(torch.zeros(WIDTH))
 
     def forward(self, *hidden, rows):
