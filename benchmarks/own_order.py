@@ -21,15 +21,16 @@ simulated, optimizer included. In the memory of the cards
 import argparse
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from order_cases import CASES, Cuts, quickest, settings_of_case
+from order_cases import CASES, settings_of_case
 
 from planner.solve.candidate import Candidate
+from planner.solve.moved_layers import NearCuts, quickest
 from planner.solve.own_order import least_step_s, with_own_order
 from planner.solve.search import search
-from planner.solve.setting import Cut
+from planner.solve.setting import Cut, Setting
 from planner.solve.wishes import Wishes
 
 # How many cuts may be given an order of our own, from one start.
@@ -64,22 +65,32 @@ class Answer:
         return named_s, same_s, own_s, least_step_s(self.named.setting, Wishes())
 
 
-def named_plans(every: Sequence[Cuts], others: Iterable[Cut] = ()) -> list[Candidate]:
-    """The best plan of every named schedule.
+def searched(settings: Sequence[Setting]) -> list[Candidate]:
+    """The best plan that the solver finds for every named schedule.
 
     Args:
-        every: Of each schedule.
-        others: Cuts that suit other orders.
+        settings: Of each schedule.
 
     Returns:
         Of those schedules that fit.
     """
-    starts = list(others)
-    if not starts:
-        for cuts in every:
-            deadline = time.monotonic() + TIME_LIMIT_S
-            if found := search(cuts.setting, deadline=deadline).own:
-                starts.append(found.cut)
+    found = [
+        search(setting, deadline=time.monotonic() + TIME_LIMIT_S).own
+        for setting in settings
+    ]
+    return [plan for plan in found if plan is not None]
+
+
+def named_plans(every: Sequence[NearCuts], starts: Sequence[Cut]) -> list[Candidate]:
+    """The best plan of every named schedule, its layers moved.
+
+    Args:
+        every: Of each schedule.
+        starts: Cuts to begin with.
+
+    Returns:
+        Of those schedules that fit.
+    """
     return [found for cuts in every if (found := cuts.best(starts))]
 
 
@@ -97,7 +108,7 @@ def own_plan(start: Candidate, *, num_near: int = 0) -> Candidate | None:
     best = with_own_order(start)
     tried: set[Cut] = {start.cut}
     while best is not None and len(tried) < MOST_ORDERS:
-        cuts = Cuts(best.setting)
+        cuts = NearCuts(best.setting)
         plans = [plan for plan in [cuts.best([best.cut])] if plan]
         plans += cuts.near(best.cut)[:num_near]
         before_s = best.step_s
@@ -122,8 +133,9 @@ def compare(name: str, num_cards: int) -> Answer:
     Returns:
         The three plans.
     """
-    every = [Cuts(setting) for setting in settings_of_case(name, num_cards)]
-    named = named_plans(every)
+    settings = settings_of_case(name, num_cards)
+    every = [NearCuts(setting) for setting in settings]
+    named = named_plans(every, [plan.cut for plan in searched(settings)])
     homes = dict.fromkeys(plan.setting.home for plan in named)
     starts = [quickest(p for p in named if p.setting.home == home) for home in homes]
     own = [plan for start in starts if start and (plan := own_plan(start))]

@@ -46,6 +46,8 @@ from planner.solve.wishes import Wishes, batch_size
 # What settings with several stages a device may take, each and all [s]. Moves of
 # single boundaries find good cuts soon; what the ILP needs to prove them is minutes.
 _COUPLED_SETTING_S, _COUPLED_S = 0.5, 3.0
+# Until when, after its begin, a search seeks cuts for orders of our own [s].
+_OWN_CUT_S = 5.0
 # What the choice of cards may take [s], and what another arrangement must gain.
 _ARRANGE_S, _WORTH = 5.0, 0.01
 # What a lever may take when nothing fits; a plan that fits is found at once.
@@ -194,6 +196,7 @@ def _search_all(
     known: Candidate | None = None,
 ) -> Found:
     """Search one setting after the other, each against the best so far."""
+    begun_s = time.monotonic()
     best, num_candidates = known, 0
     bounds_s, own = [], []
     coupled_s = _COUPLED_S
@@ -217,7 +220,10 @@ def _search_all(
             own.append(found.own)
     bound_s = min(bounds_s)
     if wishes.schedule in ("auto", PLANNED) and len(settings[0].cluster) > 1:
-        made = own_orders(own)
+        until_s = min(deadline, begun_s + _OWN_CUT_S)
+        made = own_orders(
+            own, cut_deadline=-math.inf if wishes.layers_per_stage else until_s
+        )
         num_candidates += len(made)
         if wishes.schedule == PLANNED:
             best = known

@@ -2,10 +2,12 @@
 
 The search of a named schedule judges a cut by that schedule's order. Here the order
 is made for the cut: for each number of stages a device and each placement, the best
-cut found gets an order made for its very times and memory (`planner.solve.order`),
-and the quickest of all that fits is taken if it beats every named one.
+cut found gets an order made for its very times and memory (`planner.solve.order`).
+Then, as long as there is time, a cut is sought for the quickest order, an order for
+that cut, and so on. The quickest of all that fits is taken if it beats every named one.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -20,6 +22,7 @@ from planner.memory.device_bytes import (
 from planner.model_profile import LayerProfile
 from planner.schedule.validate import KINDS
 from planner.solve.candidate import Candidate, judge, parameters_of, stages_bytes
+from planner.solve.moved_layers import NearCuts, quickest
 from planner.solve.order import planned_actions
 from planner.solve.setting import PLANNED, Setting, cut_from_counts
 from planner.solve.wishes import Wishes
@@ -30,15 +33,19 @@ _MOST_CUTS = 2
 _HOPELESS = 1.1
 
 
-def own_orders(candidates: Iterable[Candidate]) -> list[Candidate]:
+def own_orders(
+    candidates: Iterable[Candidate], *, cut_deadline: float
+) -> list[Candidate]:
     """Give the best cuts orders of their own.
 
     Args:
         candidates: The best plan of each setting that was searched.
+        cut_deadline: When to stop seeking other cuts for them, on the clock of
+            `time.monotonic`; minus infinity where the cut is wished [s].
 
     Returns:
-        The same cuts in orders made for them, as far as they fit; each is at least
-        as quick as it was in its named order.
+        The same cuts in orders made for them, as far as they fit, each at least as
+        quick as it was in its named order; the last may have another cut.
     """
     ranked = sorted(candidates, key=lambda candidate: candidate.step_s)
     chosen: dict[tuple[object, ...], Candidate] = {}
@@ -46,8 +53,26 @@ def own_orders(candidates: Iterable[Candidate]) -> list[Candidate]:
         setting = candidate.setting
         if candidate.step_s <= ranked[0].step_s * _HOPELESS:
             chosen.setdefault((setting.home, setting.microbatch_size), candidate)
-    made = [with_own_order(candidate) for candidate in [*chosen.values()][:_MOST_CUTS]]
-    return [candidate for candidate in made if candidate is not None]
+    made = [
+        own
+        for candidate in [*chosen.values()][:_MOST_CUTS]
+        if (own := with_own_order(candidate))
+    ]
+    best = quickest(made)
+    return [*made, _with_own_cut(best, cut_deadline)] if best else []
+
+
+def _with_own_cut(start: Candidate, deadline: float) -> Candidate:
+    """A cut for an order, an order for the cut, in turn, while that helps."""
+    best, tried = start, {start.cut}
+    while time.monotonic() < deadline:
+        moved = NearCuts(best.setting).best([best.cut], deadline=deadline)
+        if moved is None or moved.cut in tried:
+            break
+        tried.add(moved.cut)
+        ordered = with_own_order(moved) if time.monotonic() < deadline else None
+        best = quickest(x for x in (best, moved, ordered) if x) or best
+    return best
 
 
 def least_step_s(setting: Setting, wishes: Wishes) -> float:

@@ -54,7 +54,7 @@ def exhaustive_best_s(profile, cluster, wishes):
 @pytest.fixture
 def named_only(monkeypatch):
     """No order of our own, which may beat everything that the referee knows."""
-    monkeypatch.setattr(best, "own_orders", lambda candidates: [])
+    monkeypatch.setattr(best, "own_orders", lambda candidates, cut_deadline: [])
     monkeypatch.setattr(best, "_COUPLED_SETTING_S", 60.0)
     monkeypatch.setattr(best, "_COUPLED_S", 600.0)
 
