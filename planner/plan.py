@@ -6,7 +6,7 @@ order and the runtime runs exactly that order.
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -342,6 +342,8 @@ class Plan:
         device_type: `cuda` or `cpu`: where it runs.
         dtype: Of weights and activations.
         attention: Attention implementation.
+        trust_remote_code: Whether code that the model brings ran for its profile; a
+            run asks again.
         seq_len: Tokens of one sequence.
         global_batch_size: Sequences of one step.
         stages: First to last; together every layer exactly once.
@@ -401,6 +403,21 @@ class Plan:
                 f"not global_batch_size {self.global_batch_size}"
             )
             raise ValueError(msg)
+
+    def trusting(self, trust_remote_code: bool) -> "Plan":
+        """The plan for somebody who may not want to run code of its model.
+
+        A file that comes from elsewhere cannot give that leave.
+
+        Args:
+            trust_remote_code: Whether it may run.
+
+        Returns:
+            The same plan, or one that runs none.
+        """
+        return replace(
+            self, trust_remote_code=self.trust_remote_code and trust_remote_code
+        )
 
     @property
     def num_stages(self) -> int:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from planner.cli.parameters import PATH, as_json, say_aside, speaker
+from planner.cli.parameters import (
+    PATH,
+    as_json,
+    say_aside,
+    speaker,
+    trust_remote_code,
+)
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
     help="Go on from the newest checkpoint of a run, or from this one; without a "
     "value, of the output directory. What is not given is as it was, PLAN too.",
 )
+@trust_remote_code
 @as_json
 @click.pass_context
 def run(
@@ -80,6 +87,7 @@ def run(
     plan: Path | None,
     resume: str | None,
     output_dir: Path | None,
+    trust_remote_code: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -103,7 +111,8 @@ def run(
 
     from planner.runtime import run_plan  # torch; only when all else is right
 
-    record = run_plan(start.plan, options, say=say_aside)
+    trusted = start.plan.trusting(trust_remote_code)
+    record = run_plan(trusted, options, say=say_aside)
     if not options.leads:
         return
     if as_json:

@@ -139,7 +139,9 @@ def how_to_go_on(run_dir: Path) -> str:
         Half a sentence.
     """
     newest = complete_checkpoints(run_dir)[-1]
-    return f"saved in {newest}; go on with: planner run --resume {run_dir}"
+    trust = load_checkpoint_plan(newest).trust_remote_code
+    flag = " --trust-remote-code" if trust else ""
+    return f"saved in {newest}; go on with: planner run --resume {run_dir}{flag}"
 
 
 def partial_checkpoint(run_dir: Path, step: int) -> Path:

@@ -27,12 +27,13 @@ from planner.runtime.model_card import model_card
 from planner.runtime.saving import begin_model, finish_model, write_shard
 
 
-def export(checkpoint: Path, folder: Path) -> None:
+def export(checkpoint: Path, folder: Path, *, trust_remote_code: bool = False) -> None:
     """Write the model of a checkpoint as `from_pretrained` loads it.
 
     Args:
         checkpoint: A checkpoint, or a run directory, which stands for its newest one.
         folder: Where it goes; must be new.
+        trust_remote_code: Whether code that the model brings may run.
 
     Raises:
         ArtifactError: There is no complete checkpoint, it is damaged, or something
@@ -40,7 +41,8 @@ def export(checkpoint: Path, folder: Path) -> None:
         ModelError: The model of its plan cannot be found.
     """
     checkpoint = find_checkpoint(checkpoint)
-    plan, progress = load_checkpoint_plan(checkpoint), load_progress(checkpoint)
+    plan = load_checkpoint_plan(checkpoint).trusting(trust_remote_code)
+    progress = load_progress(checkpoint)
     aside = _aside(folder)
     try:
         with quiet_transformers():

@@ -24,6 +24,7 @@ from planner.runtime.data import Sequences, load_sequences, steps_per_epoch
 from planner.runtime.options import RunOptions
 from planner.runtime.own_rows import OwnRows
 from planner.runtime.resuming import find_beginning
+from planner.runtime.room import check_room
 from planner.runtime.text_files import BUILTIN
 from planner.stage_optimizer import check_optimizer
 
@@ -133,7 +134,8 @@ def prepare_job(
             run.
         DataError: The data cannot be used.
         WishError: The plan's optimizer cannot be run.
-        RunError: The plan needs cards that this machine does not have.
+        RunError: The plan needs cards that this machine does not have, or the disk
+            has no room for checkpoints and model.
     """
     _check_devices(plan)
     source = open_planned_source(plan)
@@ -162,6 +164,7 @@ def prepare_job(
     per_epoch = steps_per_epoch(len(sequences), plan.global_batch_size)
     num_steps = options.num_steps(per_epoch)
     begun = find_beginning(plan, options, num_steps, len(sequences), say)
+    check_room(plan, options, num_steps - (begun.num_done if begun else 0))
     return Job(
         plan=plan,
         options=options.as_record(),

@@ -4,7 +4,8 @@ The first Ctrl-C or SIGTERM lets the step under way end, writes a checkpoint and
 all processes; the second one ends them at once.
 
     started by us    the process that the user started gets the signal and leaves a
-                     file in the job's folder, which the others look for
+                     file in the job's folder, which the others look for; they may
+                     get the signal as well, as from Slurm
     under torchrun   every process gets the signal itself
 
 In one step some processes may know of the wish and others not yet, so they agree on
@@ -14,13 +15,16 @@ it with the sums that a step exchanges anyway.
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 from torch.distributed.elastic.multiprocessing import SignalException
 
-_FILE = "stop"
+_FILE, _AT_ONCE = "stop", "stop-at-once"
+# How long a process waits for the file of the one that started it [s].
+_PATIENCE_S, _PAUSE_S = 1.0, 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -47,12 +51,35 @@ class StopWish:
         for number in _SIGNALS:
             signal.signal(number, self._handle)
 
+    def outlive_shared_signal(self) -> None:
+        """Leave a SIGTERM to the process that started this one, if that got it, too.
+
+        One that came to this process alone ends it, as does a second one.
+        """
+        signal.signal(signal.SIGTERM, self._handle_shared)
+
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._got is None:
             self._got = signal.Signals(number)
             return
+        _obey(number)
+
+    def _handle_shared(self, number: int, _: FrameType | None) -> None:
+        end_s = time.monotonic() + _PATIENCE_S
+        while not self.is_there and time.monotonic() < end_s:
+            time.sleep(_PAUSE_S)
+        if not self.is_there or self._is_for_now:
+            _obey(number)
         signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
+
+    @property
+    def _is_for_now(self) -> bool:
+        return self._path is not None and self._path.with_name(_AT_ONCE).exists()
+
+
+def _obey(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 def stop_signal(work_dir: Path) -> signal.Signals | None:
@@ -89,6 +116,7 @@ def passing_signals_on(work_dir: Path) -> Iterator[None]:
         asked = signal.Signals(number)
         path = work_dir / _FILE
         if path.exists():
+            path.with_name(_AT_ONCE).touch()
             msg = f"stopped by {asked.name}"
             raise SignalException(msg, sigval=asked)
         path.write_text(asked.name, encoding="utf-8")

@@ -42,6 +42,7 @@ def main(job_path: Path) -> None:
     rank = int(os.environ["RANK"])
     try:
         wish = StopWish(Path(job.work_dir))
+        wish.outlive_shared_signal()
         _train_in_group(job, job.sequences(), rank, None, wish)
     except Exception as error:
         save_failure(_failure(error, job, rank), Path(job.work_dir))

@@ -112,6 +112,31 @@ def test_a_run_that_is_asked_to_stop_saves_and_says_how_to_go_on(long_run):
     assert [x.step for x in load_metrics(run_dir)] == [*range(1, done + 2)]
 
 
+@pytest.mark.parametrize("first", ["the one that started them", "the others"])
+def test_a_sigterm_to_all_processes_saves_too(long_run, first):
+    run, stderr_path = long_run
+    children = _children(run.pid)
+    pids = [run.pid, *children] if first.endswith("them") else [*children, run.pid]
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    assert run.wait(60) == 128 + signal.SIGTERM
+    run_dir = stderr_path.with_name("run")
+    (saved,) = complete_checkpoints(run_dir)
+    last = stderr_path.read_text().splitlines()[-1]
+    assert last.startswith(f"error: stopped by SIGTERM, saved in {saved}; go on with: ")
+    assert load_run(run_dir).status == "stopped"
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_sigterm_to_one_process_alone_ends_the_run(long_run):
+    run, stderr_path = long_run
+    children = _children(run.pid)
+    os.kill(children[1], signal.SIGTERM)
+    assert run.wait(30) == 1
+    assert stderr_path.read_text().splitlines()[-1].startswith("error: stages ")
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
 def test_processes_do_not_outlive_the_one_that_started_them(long_run):
     run, _ = long_run
     children = _children(run.pid)

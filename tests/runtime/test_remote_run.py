@@ -68,7 +68,15 @@ def test_profile_solve_and_run_train_as_one_process_does(tmp_path, balance_loss_
     sizes = ("--gpus", "2", "--global-batch-size", "4", "--microbatch-size", "1")
     call("solve", "cpu.json", *sizes, "--layers-per-stage", "3,3", "-o", "plan.json")
     data = ("--data", "lines.jsonl", "--steps", "2", "--lr", "1e-3")
-    call("run", "plan.json", *data, "--output-dir", "run")
+    untrusted = CliRunner().invoke(main, ["run", "plan.json", *data])
+    assert untrusted.exit_code == 1
+    assert "--trust-remote-code" in untrusted.stderr
+    call("run", "plan.json", *data, "--output-dir", "run", "--trust-remote-code")
+    untrusted = CliRunner().invoke(main, ["export", "run", "-o", "model"])
+    assert untrusted.exit_code == 1
+    assert "--trust-remote-code" in untrusted.stderr
+    call("export", "run", "-o", "model", "--trust-remote-code")
+    assert Path("model/model.safetensors.index.json").exists()
 
     options = RunOptions(output_dir=tmp_path / "one", lr=1e-3)
     rows = load_sequences(
