@@ -104,6 +104,18 @@ def save(value: Any, path: Path) -> None:
     write_atomically(path, to_json(value).encode())
 
 
+def nearest_existing(path: Path) -> Path:
+    """Where a path is, or is going to be made.
+
+    Args:
+        path: A file or folder.
+
+    Returns:
+        The path itself, or the nearest above it that exists.
+    """
+    return next(x for x in (path, *path.absolute().parents) if x.exists())
+
+
 def check_writable(path: Path) -> None:
     """Refuse a path that cannot be written, before the work for it is done.
 
@@ -114,7 +126,7 @@ def check_writable(path: Path) -> None:
         ArtifactError: It is a folder, or lies below a file or in a folder that may
             not be written to.
     """
-    above = next(x for x in path.absolute().parents if x.exists())
+    above = nearest_existing(path.absolute().parent)
     if path.is_dir():
         reason = "it is a folder"
     elif not above.is_dir():

@@ -177,9 +177,7 @@ def check_run_dir(run_dir: Path, *, resumed: bool = False) -> None:
     if run_dir.exists() and not run_dir.is_dir():
         msg = f"{run_dir} is a file; choose another --output-dir"
         raise ArtifactError(msg)
-    lies_in = next(
-        path for path in (run_dir, *run_dir.absolute().parents) if path.exists()
-    )
+    lies_in = artifact.nearest_existing(run_dir)
     if not lies_in.is_dir() or not os.access(lies_in, os.W_OK | os.X_OK):
         why = "cannot be written" if lies_in.is_dir() else "is a file"
         msg = f"{run_dir} cannot be made: {lies_in} {why}; choose another --output-dir"

@@ -196,13 +196,13 @@ class Chain:
         """
         if self.handover.in_place:
             return frozenset()
-        taking = {
-            self.calls_before(cut + 1): [
-                x.requires_grad for x in self.crossing(cut, dtype=self.dtype)
-            ]
+        return frozenset(
+            self.calls_before(cut + 1)
             for cut in self.cuts
-        }
-        return frozenset(n for n, found in taking.items() if not any(found[1:]))
+            if not any(
+                x.requires_grad for x in self.crossing(cut, dtype=self.dtype)[1:]
+            )
+        )
 
     @property
     def canonical(self) -> dict[str, str]:

@@ -12,15 +12,15 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from planner.chain.split_backward import can_end_with, splittable
+from planner.chain.split_backward import (
+    can_end_with,
+    splittable,
+    weight_backward,
+)
 from planner.measure.layer_run import LayerRun
 from planner.measure.live_bytes import LiveBytes
 from planner.measure.meter import Meter
-from planner.measure.split_layer import (
-    layer_input_backward,
-    layer_weight_backward,
-    split_if_possible,
-)
+from planner.measure.split_layer import layer_input_backward, split_if_possible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ def _split_backward(run: LayerRun, live: Meter) -> _Split:
     start = live.current_bytes
     live.reset_peak()
     is_loss, grad = not output.ndim, torch.ones_like(output)
-    groups = layer_input_backward(run, output, grad)
+    groups = layer_input_backward(run, output, grad, [])
     input_peak = live.peak_bytes - start
     output_grad = _Watched(grad)
     del output, grad
@@ -221,7 +221,7 @@ def _split_backward(run: LayerRun, live: Meter) -> _Split:
     kept = live.current_bytes - before
     kept_output_grad = min(output_grad.alive_bytes, kept)
     live.reset_peak()
-    layer_weight_backward(run, groups)
+    weight_backward(run.parameters, groups)
     weight_peak = live.peak_bytes - before - kept
     in_weight_grad = live.current_bytes - before
     del held

@@ -1,16 +1,11 @@
-"""I and W of a layer by itself, by the functions that a stage calls."""
+"""I of a layer by itself, by the function that a stage calls."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 
-from planner.chain.split_backward import (
-    Boundary,
-    Groups,
-    input_backward,
-    weight_backward,
-)
+from planner.chain.split_backward import Boundary, Groups, input_backward
 from planner.measure.layer_run import LayerRun
 from planner.measure.out_of_memory import is_out_of_memory
 
@@ -21,7 +16,7 @@ def layer_input_backward(
     run: LayerRun,
     output: torch.Tensor,
     grad: torch.Tensor,
-    boundaries: list[Boundary] | None = None,
+    boundaries: list[Boundary],
 ) -> Groups:
     """Run I; the gradients of the inputs are left in them.
 
@@ -32,22 +27,11 @@ def layer_input_backward(
         boundaries: Between the parts of its graph, see `GraphParts`.
 
     Returns:
-        What `layer_weight_backward` needs.
+        What `weight_backward` needs.
     """
     inputs = [x for x in (run.leaf, *run.extras) if x is not None]
-    parts = [] if boundaries is None else boundaries
-    _, groups = input_backward([output], [grad], inputs, run.parameters, parts)
+    _, groups = input_backward([output], [grad], inputs, run.parameters, boundaries)
     return groups
-
-
-def layer_weight_backward(run: LayerRun, groups: Groups) -> None:
-    """Run W; the gradients of the parameters are added up in them.
-
-    Args:
-        run: The layer.
-        groups: From `layer_input_backward`.
-    """
-    weight_backward(run.parameters, groups)
 
 
 def split_if_possible(work: Callable[[], _Found]) -> _Found | None:

@@ -18,15 +18,11 @@ from functools import partial
 
 import torch
 
-from planner.chain.split_backward import splittable
+from planner.chain.split_backward import splittable, weight_backward
 from planner.measure.cold import stopwatch_for
 from planner.measure.layer_run import LayerRun
 from planner.measure.sampling import Round, sample, spread
-from planner.measure.split_layer import (
-    layer_input_backward,
-    layer_weight_backward,
-    split_if_possible,
-)
+from planner.measure.split_layer import layer_input_backward, split_if_possible
 from planner.measure.stopwatch import Stopwatch
 from planner.stage_optimizer import StageOptimizer, clip, squared_norm
 
@@ -139,7 +135,7 @@ def _split_backward(run: LayerRun, watch: Stopwatch) -> None:
     output = splittable(output)
     grad = _grad_like(output)
     groups = watch.run("I", partial(layer_input_backward, run, output, grad, parts))
-    watch.run("W", partial(layer_weight_backward, run, groups))
+    watch.run("W", partial(weight_backward, run.parameters, groups))
 
 
 def _grad_like(output: torch.Tensor) -> torch.Tensor:

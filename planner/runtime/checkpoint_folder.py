@@ -129,18 +129,18 @@ def run_dir_of(checkpoint: Path) -> Path | None:
     return folder.parent if folder.name == FOLDER else None
 
 
-def how_to_go_on(run_dir: Path) -> str:
+def how_to_go_on(run_dir: Path, plan: Plan) -> str:
     """What a user types to go on with a run.
 
     Args:
         run_dir: The run directory, with a complete checkpoint.
+        plan: Its plan.
 
     Returns:
         Half a sentence.
     """
     newest = complete_checkpoints(run_dir)[-1]
-    trust = load_checkpoint_plan(newest).trust_remote_code
-    flag = " --trust-remote-code" if trust else ""
+    flag = " --trust-remote-code" if plan.trust_remote_code else ""
     return f"saved in {newest}; go on with: planner run --resume {run_dir}{flag}"
 
 

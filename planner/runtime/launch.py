@@ -72,7 +72,7 @@ def run_plan(
     if record.status == "stopped":
         if not options.leads:
             sys.exit(_STOPPED)
-        msg = f"stopped, {how_to_go_on(options.output_dir)}"
+        msg = f"stopped, {how_to_go_on(options.output_dir, plan)}"
         raise StoppedError(msg, _STOPPED)
     return record
 
@@ -86,16 +86,16 @@ def _start(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
         make_run_dir(options.output_dir)
         with passing_signals_on(work_dir):
             _launch(plan, job_path, work_dir, options.output_dir)
-        _tell_stop(options.output_dir, work_dir)
+        _tell_stop(plan, options.output_dir, work_dir)
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
 
 
-def _tell_stop(run_dir: Path, work_dir: Path) -> None:
+def _tell_stop(plan: Plan, run_dir: Path, work_dir: Path) -> None:
     asked = stop_signal(work_dir)
     if asked is None or load_run(run_dir).status == "finished":
         return
-    msg = f"stopped by {asked.name}, {how_to_go_on(run_dir)}"
+    msg = f"stopped by {asked.name}, {how_to_go_on(run_dir, plan)}"
     raise StoppedError(msg, exit_code=128 + asked)
 
 
@@ -123,7 +123,7 @@ def _launch(plan: Plan, job_path: Path, work_dir: Path, run_dir: Path) -> None:
     except ChildFailedError as error:
         why = _why(plan, work_dir, error)
         if complete_checkpoints(run_dir):
-            why = f"{why}; {how_to_go_on(run_dir)}"
+            why = f"{why}; {how_to_go_on(run_dir, plan)}"
         raise RunError(why) from error
     except SignalException as error:
         if error.sigval == signal.SIGINT:

@@ -5,8 +5,8 @@ the run writes is added up before it begins.
 """
 
 import shutil
-from pathlib import Path
 
+from planner.artifact import nearest_existing
 from planner.errors import RunError
 from planner.plan import Plan
 from planner.runtime.checkpoint_folder import complete_checkpoints
@@ -33,7 +33,7 @@ def check_room(plan: Plan, options: RunOptions, num_steps: int) -> None:
     checkpoint_bytes = model_bytes + sum(items.optimizer for items in memory)
     count = _num_more(options, num_steps)
     needed_bytes = count * checkpoint_bytes + model_bytes
-    free_bytes = shutil.disk_usage(_existing(options.output_dir)).free
+    free_bytes = shutil.disk_usage(nearest_existing(options.output_dir)).free
     if needed_bytes <= free_bytes:
         return
     advice = "choose another --output-dir"
@@ -57,12 +57,6 @@ def _num_more(options: RunOptions, num_steps: int) -> int:
     written = -(-num_steps // every) if every else 1
     there = len(complete_checkpoints(options.output_dir))
     return max(min(written + there, options.keep + 1) - there, 1)
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or where it is going to be made."""
-    folder = folder.absolute()
-    return next(x for x in (folder, *folder.parents) if x.exists())
 
 
 def _checkpoints(count: int) -> str:

@@ -59,7 +59,8 @@ def own_orders(
         if (own := with_own_order(candidate))
     ]
     best = quickest(made)
-    return [*made, _with_own_cut(best, cut_deadline)] if best else []
+    other = _with_own_cut(best, cut_deadline) if best else None
+    return made if other is None or other is best else [*made, other]
 
 
 def _with_own_cut(start: Candidate, deadline: float) -> Candidate:
