@@ -11,7 +11,7 @@ from planner.memory.parameters import (
 from planner.memory.peak_states import PeakStates, peak_states
 from planner.memory.shares import memory_shares
 from planner.memory.stage_bytes import StageBytes, stage_bytes
-from planner.memory.stage_levels import at_boundaries, step_peak_bytes
+from planner.memory.stage_levels import at_boundaries, layer_step_bytes
 
 __all__ = [
     "Levels",
@@ -21,6 +21,7 @@ __all__ = [
     "at_boundaries",
     "device_memory",
     "layer_levels",
+    "layer_step_bytes",
     "levels_of",
     "memory_shares",
     "parameters_of_stages",
@@ -30,5 +31,4 @@ __all__ = [
     "shared_parameters",
     "stage_bytes",
     "stage_parameters",
-    "step_peak_bytes",
 ]

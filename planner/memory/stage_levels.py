@@ -134,13 +134,25 @@ def step_peak_bytes(layers: Sequence[LayerProfile], optimizer: OptimizerSpec) ->
     """
     highest = dropped = 0
     for layer in layers:
-        at_once = layer.largest_parameter
-        if optimizer.step_parameters:
-            at_once = min(at_once, optimizer.step_parameters)
-        needed = at_once * optimizer.step_bytes
-        highest = max(highest, needed - dropped)
+        highest = max(highest, layer_step_bytes(layer, optimizer) - dropped)
         dropped += layer.num_parameters * optimizer.gradient_bytes
     return highest
+
+
+def layer_step_bytes(layer: LayerProfile, optimizer: OptimizerSpec) -> int:
+    """What the optimizer needs while it steps one layer.
+
+    Args:
+        layer: Any layer.
+        optimizer: What it needs for a parameter.
+
+    Returns:
+        On top of weights, gradients and states [bytes].
+    """
+    at_once = layer.largest_parameter
+    if optimizer.step_parameters:
+        at_once = min(at_once, optimizer.step_parameters)
+    return at_once * optimizer.step_bytes
 
 
 def _complete(layer: LayerProfile) -> LayerProfile:

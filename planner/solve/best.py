@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -32,6 +33,7 @@ from planner.solve.candidate import Candidate
 from planner.solve.check import check_plan
 from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
+from planner.solve.moved_layers import quickest
 from planner.solve.own_order import least_step_s, own_orders
 from planner.solve.search import Found, search
 from planner.solve.setting import (
@@ -41,13 +43,16 @@ from planner.solve.setting import (
     cut_from_counts,
     settings_of,
 )
+from planner.solve.shared_cuts import with_shared_cuts
 from planner.solve.wishes import Wishes, batch_size
 
 # What settings with several stages a device may take, each and all [s]. Moves of
 # single boundaries find good cuts soon; what the ILP needs to prove them is minutes.
 _COUPLED_SETTING_S, _COUPLED_S = 0.5, 3.0
+# What trying the cuts of some in others may take [s].
+_SHARED_S = 2.5
 # Until when, after its begin, a search seeks cuts for orders of our own [s].
-_OWN_CUT_S = 5.0
+_OWN_CUT_S = 7.0
 # What the choice of cards may take [s], and what another arrangement must gain.
 _ARRANGE_S, _WORTH = 5.0, 0.01
 # What a lever may take when nothing fits; a plan that fits is found at once.
@@ -218,6 +223,14 @@ def _search_all(
         num_candidates += found.num_candidates
         if found.own is not None:
             own.append(found.own)
+    if not wishes.layers_per_stage:
+        coupled = [setting for setting in settings if setting.is_coupled]
+        until_s = min(deadline, time.monotonic() + _SHARED_S)
+        cuts = [candidate.cut for candidate in own]
+        shared = with_shared_cuts(coupled, cuts, deadline=until_s)
+        num_candidates += len(shared)
+        own += shared
+        best = _better(best, shared)
     bound_s = min(bounds_s)
     if wishes.schedule in ("auto", PLANNED) and len(settings[0].cluster) > 1:
         until_s = min(deadline, begun_s + _OWN_CUT_S)
@@ -227,12 +240,18 @@ def _search_all(
         num_candidates += len(made)
         if wishes.schedule == PLANNED:
             best = known
-        for candidate in made:
-            if best is None or candidate.step_s < best.step_s * (1 - TOLERANCE):
-                best = candidate
+        best = _better(best, made)
         if best is not None and best.setting.schedule == PLANNED:
             bound_s = min(bound_s, *(least_step_s(x, wishes) for x in settings))
     return Found(best=best, bound_s=bound_s, num_candidates=num_candidates)
+
+
+def _better(best: Candidate | None, others: Sequence[Candidate]) -> Candidate | None:
+    """The quickest of others if it is quicker than the best so far."""
+    other = quickest(others)
+    if other and (best is None or other.step_s < best.step_s * (1 - TOLERANCE)):
+        return other
+    return best
 
 
 def _free_cut(

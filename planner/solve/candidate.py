@@ -15,7 +15,7 @@ from planner.memory import (
 )
 from planner.plan import MemoryBreakdown
 from planner.simulate import StageTimes, Timeline, simulate_wired
-from planner.solve.setting import Cut, Recompute, Setting
+from planner.solve.setting import Cut, Recompute, Setting, told_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,7 @@ def judge(setting: Setting, cut: Cut, recompute: Recompute) -> Candidate:
     )
 
 
+@told_once
 def stage_times(
     setting: Setting, stage: int, first: int, last: int, recomputed: frozenset[int]
 ) -> StageTimes:
@@ -177,6 +178,7 @@ def parameters_of(setting: Setting, cut: Cut) -> tuple[int, ...]:
     return tuple(parameters)
 
 
+@told_once
 def bytes_of(
     setting: Setting,
     stage: int,
@@ -229,11 +231,14 @@ def stages_bytes(
 def _peak_bytes(setting: Setting, own: Sequence[StageBytes]) -> tuple[int, ...]:
     """Of every device, from the memory of all stages."""
     return tuple(
-        states.peak_bytes({stage: own[stage] for stage in stages}, device.reserve_bytes)
-        for states, stages, device in zip(
-            setting.peak_states,
-            setting.stages_of,
-            setting.cluster.devices,
-            strict=True,
-        )
+        _peak_bytes_of(setting, device, tuple(own[stage] for stage in stages))
+        for device, stages in enumerate(setting.stages_of)
     )
+
+
+@told_once
+def _peak_bytes_of(setting: Setting, device: int, own: tuple[StageBytes, ...]) -> int:
+    """Of one device, from the memory of its stages."""
+    stages = dict(zip(setting.stages_of[device], own, strict=True))
+    reserve_bytes = setting.cluster.devices[device].reserve_bytes
+    return setting.peak_states[device].peak_bytes(stages, reserve_bytes)

@@ -109,6 +109,9 @@ class ColumnTables:
         self._choices: dict[tuple[int, tuple[int, int], int], Choices] = {}
         self._all_or_none: dict[bool, tuple[Floats, Ints]] = {}
         self._leanest: dict[tuple[object, ...], Choice] = {}
+        self._of_device: dict[
+            tuple[object, ...], tuple[frozenset[int], ...] | None
+        ] = {}
 
     def without_choice(self, *, full: bool) -> Columns:
         """Columns in which all or none of the layers are recomputed.
@@ -130,8 +133,10 @@ class ColumnTables:
             The columns that fit.
         """
         none_s, none_needed = self.all_or_none(False)
-        full_s, full_needed = self.all_or_none(True)
         without = none_needed <= self.room_bytes
+        if np.all(without | ~self.legal):
+            return self.without_choice(full=False)
+        full_s, full_needed = self.all_or_none(True)
         allowed = self.legal & (without | (full_needed <= self.room_bytes))
         return self._columns(allowed, np.where(without, none_s, full_s))
 
@@ -218,10 +223,14 @@ class ColumnTables:
         chosen: list[frozenset[int]] = [frozenset()] * len(cut)
         for device, stages in enumerate(self.setting.stages_of):
             runs = [cut[stage] for stage in stages]
-            if self.setting.is_coupled:
-                found = self._together(device, runs)
-            else:
-                found = self._alone(stages[0], runs[0])
+            key = (device, *runs)
+            if key not in self._of_device:
+                self._of_device[key] = (
+                    self._together(device, runs)
+                    if self.setting.is_coupled
+                    else self._alone(stages[0], runs[0])
+                )
+            found = self._of_device[key]
             if found is None:
                 return None
             for stage, layers in zip(stages, found, strict=True):

@@ -8,7 +8,7 @@ that cut, and so on. The quickest of all that fits is taken if it beats every na
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError
@@ -24,11 +24,14 @@ from planner.schedule.validate import KINDS
 from planner.solve.candidate import Candidate, judge, parameters_of, stages_bytes
 from planner.solve.moved_layers import NearCuts, quickest
 from planner.solve.order import planned_actions
-from planner.solve.setting import PLANNED, Setting, cut_from_counts
+from planner.solve.setting import PLANNED, Cut, Setting, cut_from_counts
 from planner.solve.wishes import Wishes
 
 # How many cuts get an order of their own: it takes a second or two each.
 _MOST_CUTS = 2
+# How many near cuts are tried before an order's cut is taken as the best, and what
+# one must gain to be followed.
+_MOST_HOPES, _WORTH = 8, 1e-4
 # Cuts that are slower than the best by more than this are not given one.
 _HOPELESS = 1.1
 
@@ -58,22 +61,37 @@ def own_orders(
         for candidate in [*chosen.values()][:_MOST_CUTS]
         if (own := with_own_order(candidate))
     ]
-    best = quickest(made)
-    other = _with_own_cut(best, cut_deadline) if best else None
-    return made if other is None or other is best else [*made, other]
+    made.sort(key=lambda candidate: candidate.step_s)
+    return [*made, *_with_own_cuts(made, cut_deadline)]
 
 
-def _with_own_cut(start: Candidate, deadline: float) -> Candidate:
-    """A cut for an order, an order for the cut, in turn, while that helps."""
-    best, tried = start, {start.cut}
-    while time.monotonic() < deadline:
-        moved = NearCuts(best.setting).best([best.cut], deadline=deadline)
-        if moved is None or moved.cut in tried:
-            break
-        tried.add(moved.cut)
-        ordered = with_own_order(moved) if time.monotonic() < deadline else None
-        best = quickest(x for x in (best, moved, ordered) if x) or best
-    return best
+def _with_own_cuts(starts: Sequence[Candidate], deadline: float) -> list[Candidate]:
+    """A cut for each order, an order for the cut, in turn, while there is time."""
+    tried = {start.cut for start in starts}
+    made = []
+    for start in starts:
+        best, hopes = start, _hopes(start, tried, deadline)
+        while hopes and time.monotonic() < deadline:
+            cut = hopes.pop(0)
+            tried.add(cut.cut)
+            found = quickest(x for x in (cut, with_own_order(cut)) if x) or cut
+            if found.step_s < best.step_s * (1 - _WORTH):
+                best, hopes = found, _hopes(found, tried, deadline)
+        made.append(best)
+    return made
+
+
+def _hopes(
+    candidate: Candidate, tried: Container[Cut], deadline: float
+) -> list[Candidate]:
+    """Other cuts in its order, most hopeful first: its layers moved, one or more."""
+    if time.monotonic() > deadline:
+        return []
+    cuts = NearCuts(candidate.setting)
+    best = cuts.best([candidate.cut], deadline=deadline)
+    near = [best] if best else []
+    near += cuts.near(candidate.cut)
+    return [plan for plan in near if plan.cut not in tried][:_MOST_HOPES]
 
 
 def least_step_s(setting: Setting, wishes: Wishes) -> float:

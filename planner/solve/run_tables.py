@@ -14,10 +14,10 @@ from planner.memory import (
     Levels,
     at_boundaries,
     layer_levels,
+    layer_step_bytes,
     receive_buffer_bytes,
     shared_parameters,
     stage_bytes,
-    step_peak_bytes,
 )
 from planner.solve.alone import Boundaries, Ints, LevelArrays
 from planner.solve.setting import Setting
@@ -169,13 +169,16 @@ class RunTables:
 
     @cached_property
     def _step_bytes(self) -> Ints:
+        """As `step_peak_bytes` of every run [first, last]."""
         layers, spec = self._setting.layers, self._setting.optimizer
         count = len(layers)
+        needed = np.array([layer_step_bytes(x, spec) for x in layers], dtype=np.int64)
+        gradients = [x.num_parameters * spec.gradient_bytes for x in layers]
+        dropped = np.cumsum([0, *gradients[:-1]], dtype=np.int64)
         peaks = np.zeros((count, count), dtype=np.int64)
-        if spec.step_bytes:
-            for first in range(count):
-                for last in range(first, count):
-                    peaks[first, last] = step_peak_bytes(layers[first : last + 1], spec)
+        for first in range(count):
+            above = np.maximum.accumulate(needed[first:] - dropped[first:])
+            peaks[first, first:] = np.maximum(above + dropped[first], 0)
         return peaks
 
     def _levels(self, index: int, full: bool, begins: bool, ends: bool) -> Levels:

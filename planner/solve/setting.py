@@ -5,9 +5,10 @@ its recompute choice have one step time, judged by the simulator, and one memory
 per device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar, TypeVarTuple
 
 from planner.cards import Cluster, Device, Link
 from planner.errors import WishError
@@ -31,6 +32,9 @@ Cut = tuple[tuple[int, int], ...]
 Recompute = tuple[frozenset[int], ...]
 
 PLANNED = "planned"
+
+Args = TypeVarTuple("Args")
+Told = TypeVar("Told")
 
 # Of an interleaved schedule, the most that `auto` tries.
 _MOST_STAGES_PER_DEVICE = 2
@@ -134,6 +138,11 @@ class Setting:
         """
         splits = any(action.kind == "W" for action in self.actions[0])
         return self.stages_per_device > 1 or splits
+
+    @cached_property
+    def told(self) -> dict[Hashable, Any]:
+        """What functions that are `told_once` have told so far."""
+        return {}
 
     @cached_property
     def tie_s(self) -> float:
@@ -279,6 +288,29 @@ class Setting:
         rates = self.profile.device.optimizer_s_per_parameter
         rate_s = rates.get(self.optimizer.name, 0.0)
         return num_parameters * rate_s / self.device(stage).speed
+
+
+def told_once(
+    function: Callable[[Setting, *Args], Told],
+) -> Callable[[Setting, *Args], Told]:
+    """Remember what a function says of a setting: two cuts differ in few stages.
+
+    Args:
+        function: Of a setting and of what can be a key.
+
+    Returns:
+        The same function; it is called once for the same arguments.
+    """
+
+    @wraps(function)
+    def told(setting: Setting, *args: *Args) -> Told:
+        key = (function, *args)
+        if key not in setting.told:
+            setting.told[key] = function(setting, *args)
+        known: Told = setting.told[key]
+        return known
+
+    return told
 
 
 def settings_of(
