@@ -123,9 +123,7 @@ def _plan(out_dir: Path, model_dir: Path, echo: Callable[[str], None]) -> Plan:
         speed=str(min(1.0, num_cores() / _NUM_CARDS)),
     )
     ref = ProfileRef(path=str(path), sha256=sha256_of(path))
-    # One stage a card, the same every time: memory of several stages as small as these
-    # is predicted up to a tenth too high (buffers count from the start of the step).
-    wishes = Wishes(global_batch_size=16, schedule="1f1b")
+    wishes = Wishes(global_batch_size=16)
     plan = best_plan(profile, cluster, wishes, profile_ref=ref)
     artifact.save(plan, out_dir / "plan.json")
     return plan
