@@ -144,7 +144,7 @@ def measure(job: Job, rank: int, num_rounds: int) -> None:
         world_size=NUM_DEVICES,
     )
     with quiet_transformers():
-        trainer = DeviceTrainer(job, rank, CPU)
+        trainer = DeviceTrainer(job, CPU)
     sequences = job.sequences()
     assert isinstance(sequences, Sequences)
     batch = sequences.batch(torch.arange(NUM_MICROBATCHES), NUM_MICROBATCHES)

@@ -355,6 +355,8 @@ class Plan:
         baselines: What others would do.
         given_cards: Names of the user's cards in the order given, on CUDA that of
             the machine; empty if not known.
+        copies: Of every further copy of the pipeline, the cards that its devices
+            are, in the order of the rows of actions.
     """
 
     schema_version: int = artifact.SCHEMA_VERSION
@@ -376,6 +378,7 @@ class Plan:
     solver: SolverReport
     baselines: tuple[Baseline, ...] = ()
     given_cards: tuple[str, ...] = ()
+    copies: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -395,11 +398,20 @@ class Plan:
                     f"stage {after.index} begins at layer {after.first_layer}"
                 )
                 raise ValueError(msg)
+        for number, cards in enumerate(self.copies, start=1):
+            if len(cards) != self.num_devices:
+                msg = (
+                    f"copy {number} has {len(cards)} cards, but the schedule "
+                    f"{self.num_devices} rows of actions"
+                )
+                raise ValueError(msg)
         batch = self.schedule.num_microbatches * self.schedule.microbatch_size
+        batch *= self.num_copies
         if batch != self.global_batch_size:
             msg = (
                 f"{self.schedule.num_microbatches} microbatches of "
-                f"{self.schedule.microbatch_size} are {batch} sequences, "
+                f"{self.schedule.microbatch_size}{self._times_copies} are {batch} "
+                f"sequences, "
                 f"not global_batch_size {self.global_batch_size}"
             )
             raise ValueError(msg)
@@ -426,8 +438,22 @@ class Plan:
 
     @property
     def num_devices(self) -> int:
-        """How many devices there are: one row of actions each."""
+        """How many devices a pipeline has: one row of actions each."""
         return len(self.schedule.actions) or len(self.stages)
+
+    @property
+    def num_copies(self) -> int:
+        """How many pipelines there are, each with its share of every step."""
+        return 1 + len(self.copies)
+
+    @property
+    def num_processes(self) -> int:
+        """How many devices all copies have together."""
+        return self.num_copies * self.num_devices
+
+    @property
+    def _times_copies(self) -> str:
+        return f" in each of {self.num_copies} copies" if self.copies else ""
 
     @property
     def device_of_stage(self) -> tuple[int, ...]:

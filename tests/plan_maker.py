@@ -28,11 +28,13 @@ def make_plan(
     recompute=(),
     optimizer="adamw",
     attention="sdpa",
+    num_copies=1,
 ):
     """A plan that puts `counts[s]` layers on stage s; nothing is predicted.
 
     The order is that of a named schedule, with one stage a device if not told
-    otherwise, or `actions`, given per device such as `"0F0 0B0"`.
+    otherwise, or `actions`, given per device such as `"0F0 0B0"`. Microbatches are
+    those of each copy.
     """
     assert sum(counts) == len(layer_names)
     if actions is None:
@@ -50,7 +52,11 @@ def make_plan(
         dtype="float32",
         attention=attention,
         seq_len=seq_len,
-        global_batch_size=num_microbatches * microbatch_size,
+        global_batch_size=num_copies * num_microbatches * microbatch_size,
+        copies=tuple(
+            tuple(f"cpu:{copy * len(rows) + device}" for device in range(len(rows)))
+            for copy in range(1, num_copies)
+        ),
         stages=tuple(_stages(layer_names, counts, home, set(recompute))),
         schedule=SchedulePlan(
             name=schedule,

@@ -45,11 +45,12 @@ class DeviceState:
     """All that changes on one device while it trains.
 
     Attributes:
-        rank: The device's row of the schedule.
+        rank: Of the process.
         device: Where its tensors are.
         modules: Its stages.
         parameters: By canonical name, each tensor once.
-        owned: `id` of each parameter that this device saves.
+        owned: `id` of each parameter that this process saves.
+        saves: Whether it saves buffers, too: not if it is of a further copy.
         optimizer: Of the parameters, in their order.
     """
 
@@ -58,6 +59,7 @@ class DeviceState:
     modules: Sequence[StageModule]
     parameters: Mapping[str, torch.nn.Parameter]
     owned: set[int]
+    saves: bool = True
     optimizer: StageOptimizer
 
 
@@ -152,7 +154,12 @@ def _same_stages(plan: Plan, other: Plan) -> bool:
     return (
         [stage.layers for stage in plan.stages],
         plan.schedule.actions,
-    ) == ([stage.layers for stage in other.stages], other.schedule.actions)
+        plan.num_copies,
+    ) == (
+        [stage.layers for stage in other.stages],
+        other.schedule.actions,
+        other.num_copies,
+    )
 
 
 def _weights(
@@ -166,7 +173,7 @@ def _weights(
 
 def _all_tensors(state: DeviceState) -> dict[str, torch.Tensor]:
     own = {k: p for k, p in state.parameters.items() if id(p) in state.owned}
-    tensors = _weights(state.modules, own)
+    tensors = _weights(state.modules if state.saves else (), own)
     states = state.optimizer.states(state.parameters)
     for name in own:
         for key, tensor in states[name].items():

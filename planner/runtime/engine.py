@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, schedules
 
 from planner.chain.split_backward import (
@@ -217,6 +218,7 @@ class Engine:
         num_stages: How many there are on all devices.
         schedule: The order of actions on every device.
         device: Where the stages compute.
+        group: The processes that the rows of the schedule are for; None for all.
 
     Attributes:
         stopwatch: Holds when the actions of the last step began and ended.
@@ -232,6 +234,7 @@ class Engine:
         num_stages: int,
         schedule: SchedulePlan,
         device: torch.device,
+        group: dist.ProcessGroup | None = None,
     ):
         check_torch_version()
         self.stopwatch = Stopwatch(device)
@@ -240,7 +243,7 @@ class Engine:
         actions = [a for row in parse_actions(schedule.actions) for a in row]
         torch_stages = []
         for stage in stages:
-            made = _torch_stage(stage, num_stages, device)
+            made = _torch_stage(stage, num_stages, device, group)
             made.stopwatch = self.stopwatch
             made.is_after_own = stage.index - 1 in own
             made.is_before_own = stage.index + 1 in own
@@ -263,7 +266,7 @@ class Engine:
 
         Args:
             inputs: Keyword arguments of `StageModule.forward` for the whole step,
-                shape (global_batch_size, ...) each.
+                shape (num_microbatches * microbatch_size, ...) each.
             num_target_tokens: Of the whole step.
 
         Returns:
@@ -282,7 +285,12 @@ class Engine:
         return summed / self._num_target_tokens
 
 
-def _torch_stage(stage: EngineStage, num_stages: int, device: torch.device) -> _Stage:
+def _torch_stage(
+    stage: EngineStage,
+    num_stages: int,
+    device: torch.device,
+    group: dist.ProcessGroup | None,
+) -> _Stage:
     loss = torch.empty((), device="meta", requires_grad=True)
     made = _Stage(
         stage.module,
@@ -292,6 +300,7 @@ def _torch_stage(stage: EngineStage, num_stages: int, device: torch.device) -> _
         # Static shapes: a dry run would take memory of its own.
         input_args=tuple(stage.received),
         output_args=tuple(stage.sent) or (loss,),
+        group=group,
     )
     owned = stage.module.owned_parameters().values()
     made.weights = [p for p in owned if p.requires_grad]

@@ -8,6 +8,7 @@ stay equal bit for bit.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from planner.chain.layers import Chain
 from planner.errors import RunError
 from planner.plan import Plan
+from planner.runtime.place import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,30 +61,37 @@ class TiedGradients:
     Args:
         ties: All ties of the plan; every device passes the same.
         parameters: This device's parameters by canonical name.
-        device: This device's row of the schedule.
+        place: Where this process is.
+        num_devices: Of one copy of the pipeline.
 
     Attributes:
-        owned: The parameters that this device counts and saves.
+        owned: The parameters that this device counts, and saves in the first copy.
     """
 
     def __init__(
         self,
         ties: tuple[Tie, ...],
         parameters: dict[str, torch.nn.Parameter],
-        device: int,
+        place: Place,
+        num_devices: int,
     ):
-        holders = dict.fromkeys(tie.devices for tie in ties)
-        groups = {devices: dist.new_group(sorted(devices)) for devices in holders}
+        device, own = place.device, place.copy * num_devices
+        groups = {}
+        for copy, tie in product(range(place.num_copies), ties):
+            ranks = tuple(copy * num_devices + holder for holder in tie.devices)
+            if ranks not in groups:
+                groups[ranks] = dist.new_group(sorted(ranks))
         self._own_ties = [tie for tie in ties if device in tie.devices]
-        self._shared = [
-            (parameters[tie.name], groups[tie.devices]) for tie in self._own_ties
-        ]
+        self._shared = []
+        for tie in self._own_ties:
+            ranks = tuple(own + holder for holder in tie.devices)
+            self._shared.append((parameters[tie.name], ranks[0], groups[ranks]))
         foreign = {tie.name for tie in ties if device in tie.devices[1:]}
         self.owned = [p for name, p in parameters.items() if name not in foreign]
 
     def exchange(self) -> None:
         """Sum the shares; afterwards every holder has the whole gradient."""
-        for parameter, group in self._shared:
+        for parameter, _, group in self._shared:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad, group=group)
@@ -93,9 +102,11 @@ class TiedGradients:
         Raises:
             RunError: A copy differs from that of the device that owns it.
         """
-        for tie, (parameter, group) in zip(self._own_ties, self._shared, strict=True):
+        for tie, (parameter, owner, group) in zip(
+            self._own_ties, self._shared, strict=True
+        ):
             owned = parameter.detach().clone()
-            dist.broadcast(owned, src=tie.devices[0], group=group)
+            dist.broadcast(owned, src=owner, group=group)
             if not torch.equal(owned, parameter):
                 msg = (
                     f"the copies of the tied parameter {tie.name} on stages "

@@ -231,8 +231,8 @@ def _check_devices(plan: Plan) -> None:
         )
         raise RunError(msg)
     found = torch.cuda.device_count()
-    if found < plan.num_devices and not _joins_other_machines():
-        msg = f"the plan needs {plan.num_devices} cards, this machine has {found}"
+    if found < plan.num_processes and not _joins_other_machines():
+        msg = f"the plan needs {plan.num_processes} cards, this machine has {found}"
         raise RunError(msg)
 
 

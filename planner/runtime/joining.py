@@ -71,8 +71,9 @@ def check_world_size(plan: Plan, world_size: int) -> None:
     Raises:
         WishError: There are more processes than devices, or fewer.
     """
-    if world_size != plan.num_devices:
-        devices = "1 device" if plan.num_devices == 1 else f"{plan.num_devices} devices"
+    if world_size != plan.num_processes:
+        count = plan.num_processes
+        devices = "1 device" if count == 1 else f"{count} devices"
         msg = (
             f"torchrun started {world_size} processes, but the plan is for "
             f"{devices}; start as many, or run without torchrun"

@@ -104,7 +104,7 @@ def _launch(plan: Plan, job_path: Path, work_dir: Path, run_dir: Path) -> None:
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=plan.num_devices,
+        nproc_per_node=plan.num_processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
@@ -146,7 +146,7 @@ def _why(plan: Plan, work_dir: Path, error: ChildFailedError) -> str:
     if found is not None and not found.is_echo:
         return found.sentence
     rank, failure = min(error.failures.items(), key=lambda item: _blame(item[1]))
-    stages = plan.stages_of_device(rank)
+    stages = plan.stages_of_device(rank % plan.num_devices)
     how = f"ended with exit code {failure.exitcode}"
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name

@@ -17,7 +17,7 @@ def card_number(plan: Plan, rank: int, found: Sequence[str]) -> int:
 
     Args:
         plan: The plan.
-        rank: The device, a row of its schedule.
+        rank: Of the process: the devices copy by copy.
         found: What CUDA calls the machine's cards, by number.
 
     Returns:
@@ -25,6 +25,7 @@ def card_number(plan: Plan, rank: int, found: Sequence[str]) -> int:
         neither names nor the order given say more.
     """
     names = [card.device for card in plan.cards]
+    names += [name for cards in plan.copies for name in cards]
     here = _names(found)
     if set(names) <= set(here):
         return here.index(names[rank])

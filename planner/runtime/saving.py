@@ -30,8 +30,9 @@ def save_model(
     stages: Sequence[StageModule],
     owned: set[int],
     card: str,
+    group: dist.ProcessGroup | None = None,
 ) -> None:
-    """Write the model in Hugging Face format; all devices call it together.
+    """Write the model in Hugging Face format; all devices of a copy call it together.
 
     Args:
         folder: Where it goes; an older model there is replaced.
@@ -40,21 +41,22 @@ def save_model(
         stages: Those of this process.
         owned: `id` of each parameter that this process saves.
         card: Text of its model card.
+        group: The processes that hold it; None for all.
     """
-    rank, num_devices = dist.get_rank(), dist.get_world_size()
+    rank, num_devices = dist.get_rank(group), dist.get_world_size(group)
     if rank == 0:
         begin_model(folder)
-    dist.barrier()
+    dist.barrier(group)
     aside = _partial(folder)
     # Stages of one device that share a parameter give it the same name.
     tensors = {k: v for x in stages for k, v in saved_tensors(x, owned).items()}
     part = write_shard(aside, tensors, rank + 1, num_devices)
     parts: list[Any] = [None] * num_devices
-    dist.all_gather_object(parts, part)
+    dist.all_gather_object(parts, part, group=group)
     if rank == 0:
         architecture = stages[0].chain.architecture
         finish_model(aside, folder, parts, plan, source, architecture, card)
-    dist.barrier()
+    dist.barrier(group)
 
 
 def begin_model(folder: Path) -> Path:

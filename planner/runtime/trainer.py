@@ -35,6 +35,7 @@ from planner.runtime.learning_rate import learning_rates
 from planner.runtime.measurements import DeviceFigures, DeviceMeasurements
 from planner.runtime.model_card import model_card
 from planner.runtime.own_rows import OwnBatch, OwnRows
+from planner.runtime.place import place_of
 from planner.runtime.random_states import draw_anew
 from planner.runtime.recorder import Recorder
 from planner.runtime.saving import save_model
@@ -48,7 +49,6 @@ class DeviceTrainer:
 
     Args:
         job: The run.
-        rank: This process's device, a row of the plan's schedule.
         device: Where it computes.
         wish: Whether somebody asked this process to stop; None if nobody can.
     """
@@ -56,22 +56,24 @@ class DeviceTrainer:
     def __init__(
         self,
         job: Job,
-        rank: int,
         device: torch.device,
         wish: StopWish | None = None,
     ):
         plan = job.plan
         self.wish, self.is_stopping = wish or StopWish(), False
-        self.job, self.plan, self.rank, self.device = job, plan, rank, device
+        self.job, self.plan, self.device = job, plan, device
+        self.rank, self.place = dist.get_rank(), place_of(plan, device.type)
         self.options = job.run_options()
         self.source = open_planned_source(plan)
         shape = (plan.schedule.microbatch_size, plan.seq_len)
         chain = find_chain(self.source, attention=plan.attention, shape=shape)
-        own = plan.stages_of_device(rank)
-        draw_anew(self.options.seed + rank)
+        own = plan.stages_of_device(self.place.device)
+        draw_anew(self.options.seed + self.rank)
         self.modules = [self._build(chain, stage) for stage in own]
         self.parameters = share_parameters(self.modules)
-        self.tied = TiedGradients(find_ties(plan, chain), self.parameters, rank)
+        self.tied = TiedGradients(
+            find_ties(plan, chain), self.parameters, self.place, plan.num_devices
+        )
         if job.checkpoint is not None:
             restore_weights(Path(job.checkpoint), self.modules, self.parameters)
         self.optimizer = StageOptimizer(
@@ -81,11 +83,12 @@ class DeviceTrainer:
             names=self.parameters,
         )
         self.state = DeviceState(
-            rank=rank,
+            rank=self.rank,
             device=device,
             modules=self.modules,
             parameters=self.parameters,
-            owned={id(p) for p in self.tied.owned},
+            owned={id(p) for p in self.tied.owned} if self.place.saves else set(),
+            saves=self.place.saves,
             optimizer=self.optimizer,
         )
         if job.checkpoint is not None:
@@ -103,6 +106,7 @@ class DeviceTrainer:
             num_stages=plan.num_stages,
             schedule=plan.schedule,
             device=device,
+            group=self.place.pipeline,
         )
         self.measurements = DeviceMeasurements(device, own)
 
@@ -126,7 +130,7 @@ class DeviceTrainer:
             )
 
     def gradients(self, batch: Batch | OwnBatch, masked: bool) -> tuple[float, float]:
-        """Leave the gradients of a step in the parameters, those tied summed.
+        """Leave the gradients of a step in the parameters, summed over all holders.
 
         All devices call it together, and agree meanwhile on whether to stop after
         this step.
@@ -140,15 +144,17 @@ class DeviceTrainer:
         """
         asked = self.wish.is_there
         inputs = {
-            key: _ready(value, self.plan).to(self.device)
+            key: _ready(self.place.share(value), self.plan).to(self.device)
             for key, value in batch.inputs(masked).items()
         }
         loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
         lay_out_like_parameters(self.parameters.values())
+        self.place.sum_gradients(self.parameters.values())
         self.tied.exchange()
-        totals = torch.tensor(
-            [loss, squared_norm(self.tied.owned), asked], dtype=torch.float64
-        ).to(self.device)
+        squared = squared_norm(self.tied.owned) if self.place.saves else 0.0
+        totals = torch.tensor([loss, squared, asked], dtype=torch.float64).to(
+            self.device
+        )
         dist.all_reduce(totals)
         self.is_stopping = bool(totals[2])
         return float(totals[0]), float(totals[1]) ** 0.5
@@ -231,18 +237,32 @@ class DeviceTrainer:
                 if recorder is not None:
                     recorder.stop()
                 return
-        self._save_model()
+        if self.place.saves:
+            self._save_model()
+            figures = self._figures()
+            if recorder is not None:
+                recorder.finish(figures, timed)
+
+    def _figures(self) -> list[DeviceFigures]:
+        """What all devices of this copy measured."""
         own = self.measurements.summary()
-        figures: list[DeviceFigures] = [own] * dist.get_world_size()
-        dist.all_gather_object(figures, own)
-        if recorder is not None:
-            recorder.finish(figures, timed)
+        figures = [own] * self.plan.num_devices
+        dist.all_gather_object(figures, own, group=self.place.pipeline)
+        return figures
 
     def _save_model(self) -> None:
         card = model_card(self.plan, self.options.as_record(), self.job.num_steps)
         folder = self.options.output_dir / "model"
         owned = self.state.owned
-        save_model(folder, self.plan, self.source, self.modules, owned, card)
+        save_model(
+            folder,
+            self.plan,
+            self.source,
+            self.modules,
+            owned,
+            card,
+            self.place.pipeline,
+        )
 
     def _is_due(self, number: int) -> bool:
         every = self.options.save_every
@@ -284,7 +304,6 @@ def _crossing(chain: Chain, last_layer: int, plan: Plan) -> list[torch.Tensor]:
 def train_device(
     job: Job,
     sequences: Sequences | OwnRows,
-    rank: int,
     device: torch.device,
     wish: StopWish | None = None,
 ) -> None:
@@ -296,9 +315,8 @@ def train_device(
     Args:
         job: The run.
         sequences: The job's data.
-        rank: This process's device, a row of the plan's schedule.
         device: Where it computes.
         wish: Whether somebody asked this process to stop.
     """
-    DeviceTrainer(job, rank, device, wish).train(sequences)
+    DeviceTrainer(job, device, wish).train(sequences)
     dist.barrier()

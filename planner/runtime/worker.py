@@ -82,7 +82,8 @@ def _end_with_parent() -> None:
 
 
 def _failure(error: Exception, job: Job, rank: int) -> Failure:
-    return Failure.of(error, rank, job.plan.stages_of_device(rank))
+    own = job.plan.stages_of_device(rank % job.plan.num_devices)
+    return Failure.of(error, rank, own)
 
 
 def _train_in_group(
@@ -95,10 +96,10 @@ def _train_in_group(
     device = _open_device(job.plan)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
-        backend, store=store, rank=rank, world_size=job.plan.num_devices
+        backend, store=store, rank=rank, world_size=job.plan.num_processes
     )
     with quiet_transformers():
-        train_device(job, sequences, rank, device, wish)
+        train_device(job, sequences, device, wish)
     dist.destroy_process_group()
 
 

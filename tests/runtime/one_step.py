@@ -60,7 +60,7 @@ def _same_stage(source, chain, recipe, **settings):
 
 
 def _one_step(job, rank):
-    trainer = DeviceTrainer(job, rank, torch.device("cpu"))
+    trainer = DeviceTrainer(job, torch.device("cpu"))
     batch = whole_batch(job.sequences(), job.plan.global_batch_size)
     loss, norm = trainer.gradients(batch, masked=True)
     gradients = {

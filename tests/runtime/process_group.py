@@ -29,14 +29,14 @@ def _serve(rank, connection):
             connection.send((None, traceback.format_exc()))
 
 
-def _train(job_path, rank):
+def _train(job_path, _):
     import torch
 
     from planner.runtime.job import load_job
     from planner.runtime.trainer import train_device
 
     job = load_job(job_path)
-    train_device(job, job.sequences(), rank, torch.device("cpu"))
+    train_device(job, job.sequences(), torch.device("cpu"))
 
 
 class Processes:

@@ -10,7 +10,7 @@ def run_job(processes, plan, options, work_dir):
     work_dir.mkdir()
     options.output_dir.mkdir(parents=True, exist_ok=True)
     job = prepare_job(plan, options, work_dir)
-    processes.train(job.save(), plan.num_devices)
+    processes.train(job.save(), plan.num_processes)
     return job
 
 

@@ -15,6 +15,7 @@ from planner.runtime.gradients import (
     find_ties,
     lay_out_like_parameters,
 )
+from planner.runtime.place import Place
 
 LLAMA = ["embedding", *(f"model.layers.{i}" for i in range(2)), "head"]
 
@@ -49,14 +50,33 @@ def test_a_tie_is_exchanged_where_devices_share_it(
     assert find_ties(plan, chain) == expected
 
 
+def tied_gradients(tie, parameters, device):
+    return TiedGradients((tie,), parameters, Place(device=device), num_devices=3)
+
+
+def test_every_copy_of_a_pipeline_exchanges_for_itself(monkeypatch):
+    groups = []
+    monkeypatch.setattr(dist, "new_group", lambda ranks: groups.append(ranks) or ranks)
+    monkeypatch.setattr(
+        dist, "all_reduce", lambda grad, group: grad.add_(sum(group))
+    )
+    tie = Tie(name="embed.weight", stages=(0, 2), devices=(0, 2))
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    place = Place(device=2, copy=1, num_copies=2)
+    tied = TiedGradients((tie,), {"embed.weight": parameter}, place, num_devices=3)
+    tied.exchange()
+    assert groups == [[0, 2], [3, 5]]
+    assert parameter.grad.item() == 3 + 5
+
+
 def test_the_first_stages_device_owns_a_tie_over_three_stages(monkeypatch):
     groups = []
     monkeypatch.setattr(dist, "new_group", groups.append)
     tie = Tie(name="embed.weight", stages=(0, 2, 3), devices=(1, 0))
     parameters = {"embed.weight": torch.nn.Parameter(torch.ones(3))}
-    assert TiedGradients((tie,), parameters, device=0).owned == []
-    assert TiedGradients((tie,), parameters, device=1).owned == [*parameters.values()]
-    assert TiedGradients((tie,), {}, device=2).owned == []
+    assert tied_gradients(tie, parameters, 0).owned == []
+    assert tied_gradients(tie, parameters, 1).owned == [*parameters.values()]
+    assert tied_gradients(tie, {}, 2).owned == []
     assert groups == [[0, 1]] * 3, "every process makes every group"
 
 
@@ -78,7 +98,7 @@ def test_a_tied_copy_that_drifted_is_noticed(monkeypatch, drift):
     monkeypatch.setattr(dist, "new_group", lambda ranks: None)
     monkeypatch.setattr(dist, "broadcast", broadcast)
     tie = Tie(name="embed.weight", stages=(0, 2), devices=(0, 2))
-    tied = TiedGradients((tie,), {"embed.weight": parameter}, device=2)
+    tied = tied_gradients(tie, {"embed.weight": parameter}, 2)
     assert tied.owned == []
     if drift:
         with pytest.raises(

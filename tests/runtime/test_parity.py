@@ -30,6 +30,12 @@ def folders(tmp_path_factory):
     }
 
 
+COPIES = [
+    ("tied", [8], "1f1b", 1, 4),
+    ("tied", [4, 4], "1f1b", 2, 2),
+    ("tied", [2, 2, 3, 1], "zb-v", 2, 2),
+    ("experts", [3, 3], "1f1b", 2, 2),
+]
 CASES = [
     ("tied", [8], "1f1b", 1, ()),
     ("tied", [4, 4], "1f1b", 2, ()),
@@ -80,6 +86,43 @@ def test_losses_norms_and_weights_equal_one_process(
     )
     # By tensor: AdamW divides gradients that are nearly 0 by their own size, so a
     # single element may differ by more.
+    for key, value in model.state_dict().items():
+        assert (value - state[key]).norm() <= 1e-4 * state[key].norm(), key
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "schedule", "num_devices", "num_copies"), COPIES
+)
+def test_copies_of_a_pipeline_equal_one_process(
+    processes, folders, lines, tmp_path, name, counts, schedule, num_devices, num_copies
+):
+    plan = make_plan(
+        folders[name],
+        MIXTRAL if name == "experts" else LLAMA,
+        counts,
+        schedule=schedule,
+        num_devices=num_devices,
+        num_copies=num_copies,
+    )
+    options = RunOptions(
+        output_dir=tmp_path / "run", data=str(lines), lr=1e-2, steps=NUM_STEPS
+    )
+    job = run_job(processes, plan, options, tmp_path / "work")
+
+    losses, norms, state = train_unsplit(
+        folders[name],
+        job.sequences(),
+        options,
+        num_steps=NUM_STEPS,
+        batch_size=4 * num_copies,
+    )
+    metrics = load_metrics(options.output_dir)
+    assert [m.loss for m in metrics] == pytest.approx(losses, rel=1e-4)
+    assert [m.grad_norm for m in metrics] == pytest.approx(norms, rel=1e-4)
+    model, found = AutoModelForCausalLM.from_pretrained(
+        options.output_dir / "model", dtype=torch.float32, output_loading_info=True
+    )
+    assert not found["missing_keys"]
     for key, value in model.state_dict().items():
         assert (value - state[key]).norm() <= 1e-4 * state[key].norm(), key
 
