@@ -69,18 +69,18 @@ def describe_others(baselines: Sequence[Baseline]) -> str:
 
 def _work(plan: Plan) -> str:
     kinds = dict.fromkeys(card.device.rpartition(":")[0] for card in plan.cards)
-    cards = "1 card" if plan.num_devices == 1 else f"{plan.num_devices} cards"
     links = describe_links(plan)
+    name = plan.model.id or plan.model.architecture or "model"
     return (
-        f"{plan.model.id or plan.model.architecture or 'model'} on {cards} "
-        f"({', '.join(kinds)}), {plan.global_batch_size} sequences of {plan.seq_len} "
-        f"tokens a step, {plan.dtype}, {plan.optimizer.name}"
+        f"{name} on {plan.num_cards_text} ({', '.join(kinds)}), "
+        f"{plan.global_batch_size} sequences of {plan.seq_len} tokens a step, "
+        f"{plan.dtype}, {plan.optimizer.name}"
         f"{f'; links {links}' if links else ''}"
     )
 
 
 def _why_none(plan: Plan) -> str:
-    if plan.num_devices == 1:
+    if plan.num_processes == 1:
         return "there is only one card"
     return "the plan does not say what others would do; solve again"
 

@@ -232,9 +232,10 @@ class PlanPrediction:
     """What one step is expected to take.
 
     Attributes:
-        step_s: Makespan, exchange of what is tied, and optimizer [s].
+        step_s: Makespan, exchange of gradients, and optimizer [s].
         makespan_s: First F to last B [s].
         tie_s: Summing the gradient of a tied parameter over its devices [s].
+        reduce_s: Summing all gradients over the copies of the pipeline [s].
         optimizer_s: Optimizer step of the slowest stage [s].
         bubble_fraction: 1 - busy / (devices * makespan).
         tokens_per_s: Tokens of the global batch per step time [1/s].
@@ -243,6 +244,7 @@ class PlanPrediction:
     step_s: NonNegativeFloat
     makespan_s: NonNegativeFloat
     tie_s: NonNegativeFloat = 0.0
+    reduce_s: NonNegativeFloat = 0.0
     optimizer_s: NonNegativeFloat = 0.0
     bubble_fraction: NonNegativeFloat = 0.0
     tokens_per_s: NonNegativeFloat = 0.0
@@ -450,6 +452,17 @@ class Plan:
     def num_processes(self) -> int:
         """How many devices all copies have together."""
         return self.num_copies * self.num_devices
+
+    @property
+    def used_cards(self) -> tuple[str, ...]:
+        """The cards of all copies, copy by copy, in the order of the rows."""
+        own = tuple(card.device for card in self.cards)
+        return own + tuple(name for cards in self.copies for name in cards)
+
+    @property
+    def num_cards_text(self) -> str:
+        """All cards as people count them."""
+        return "1 card" if self.num_processes == 1 else f"{self.num_processes} cards"
 
     @property
     def _times_copies(self) -> str:

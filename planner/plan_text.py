@@ -47,6 +47,7 @@ def describe_plan(plan: Plan) -> str:
             _title(plan),
             "",
             *_table(plan),
+            *_other_copies(plan),
             "",
             *_result(plan),
             *_optimizer(plan),
@@ -135,7 +136,7 @@ def _optimizer(plan: Plan) -> list[str]:
 
 
 def _cards(plan: Plan) -> list[str]:
-    used = [card.device for card in plan.cards]
+    used = list(plan.used_cards)
     parts = []
     if left_out := [name for name in plan.given_cards if name not in used]:
         parts.append(f"{', '.join(left_out)} left out, as it is quicker without")
@@ -155,9 +156,26 @@ def _title(plan: Plan) -> str:
     schedule, size = plan.schedule, plan.schedule.microbatch_size
     name = plan.model.id or plan.model.architecture or "model"
     return (
-        f"{name} on {plan.num_devices} {'card' if plan.num_devices == 1 else 'cards'}: "
+        f"{name} on {plan.num_cards_text}: {_copies(plan)}"
         f"{schedule.name}, {schedule.num_microbatches} microbatches of "
         f"{size} x {plan.seq_len} tokens, {plan.dtype}, {plan.optimizer.name}"
+    )
+
+
+def _copies(plan: Plan) -> str:
+    if not plan.copies:
+        return ""
+    each = "1 card" if plan.num_devices == 1 else f"{plan.num_devices} cards"
+    return f"{plan.num_copies} copies on {each} each, "
+
+
+def _other_copies(plan: Plan) -> list[str]:
+    if not plan.copies:
+        return []
+    cards = "; ".join(", ".join(cards) for cards in plan.copies)
+    return _wrapped(
+        f"the same on {cards}; summing gradients "
+        f"{format_seconds(plan.predicted.reduce_s)} a step"
     )
 
 
@@ -235,12 +253,12 @@ def _of(used_bytes: int, capacity_bytes: int) -> str:
 
 def _result(plan: Plan) -> list[str]:
     predicted = plan.predicted
-    busy = (1 - predicted.bubble_fraction) * plan.num_devices
+    busy = (1 - predicted.bubble_fraction) * plan.num_processes
     return [
         f"{format_seconds(predicted.step_s)} a step, "
         f"{format_count(predicted.tokens_per_s)} tokens/s, "
         f"bubble {format_percent(predicted.bubble_fraction)}, "
-        f"{busy:.2f} of {plan.num_devices} cards busy"
+        f"{busy:.2f} of {plan.num_cards_text} busy"
     ]
 
 

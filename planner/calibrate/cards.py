@@ -1,6 +1,7 @@
 """The cards of a run, to plan for them again."""
 
 import math
+from dataclasses import replace
 
 from planner.calibrate.factors import stage_sums
 from planner.calibrate.links import planned_links
@@ -33,11 +34,17 @@ def cards_of_run(
             "give --gpus and --memory"
         )
         raise WishError(msg)
-    devices = tuple(_device(plan, card, profile, calibrated) for card in plan.cards)
+    own = [_device(plan, card, profile, calibrated) for card in plan.cards]
+    devices = tuple(
+        replace(device, name=name)
+        for device, name in zip(own * plan.num_copies, plan.used_cards, strict=True)
+    )
     on_cpu = plan.device_type == "cpu"
     links, origin = choose_links(devices, calibrated, None, on_cpu=on_cpu)
     planned = planned_links(plan)
-    if origin == "assumed" and len(planned) == len(devices) - 1 > 0:
+    if origin == "assumed" and plan.copies and planned:
+        links = (_link(planned[min(planned)]),)  # theirs are alike
+    elif origin == "assumed" and len(planned) == len(devices) - 1 > 0:
         # The run told nothing of them: what the plan took them for.
         links = tuple(_link(planned[pair]) for pair in sorted(planned))
     return Cluster(

@@ -116,8 +116,7 @@ def _summary(plan: Plan, other: Plan) -> str:
 
 
 def _work(plan: Plan) -> str:
-    cards = "1 card" if plan.num_devices == 1 else f"{plan.num_devices} cards"
-    return f"{plan.global_batch_size} sequences a step on {cards}"
+    return f"{plan.global_batch_size} sequences a step on {plan.num_cards_text}"
 
 
 def _percent(gain: float) -> str:

@@ -107,7 +107,7 @@ class CalibratedRun:
         from planner.solve import judge_again  # pulp
 
         same_batch = found.global_batch_size == self.plan.global_batch_size
-        if len(cluster) != self.plan.num_devices or not same_batch:
+        if len(cluster) != self.plan.num_processes or not same_batch:
             return describe_change(
                 self.plan, found, measured_s=self.measured.step_s, again_s=None
             )

@@ -61,6 +61,15 @@ _OPTIONS = (
         help="Your own cut: 4,3,3,3 or 0-3,4-6,7-9,10-12, embedding and head included.",
     ),
     click.option(
+        "--copies",
+        "num_copies",
+        metavar="auto|N",
+        default="auto",
+        show_default=True,
+        callback=auto_or_integer,
+        help="Of the pipeline, each on its share of the cards and of the batch.",
+    ),
+    click.option(
         "--keep-cards",
         "keeps_cards",
         is_flag=True,
@@ -94,6 +103,7 @@ class SolveOptions:
         recompute: `auto`, `none` or `full`.
         optimizer: A name, or `auto`.
         layers_per_stage: A cut, as the user wrote it.
+        num_copies: Of the pipeline; None for `auto`.
         keeps_cards: All cards in the order given.
         time_limit_s: Of the search [s].
     """
@@ -109,6 +119,7 @@ class SolveOptions:
     recompute: Literal["auto", "none", "full"]
     optimizer: str
     layers_per_stage: str | None
+    num_copies: int | None
     keeps_cards: bool
     time_limit_s: float
 
@@ -161,6 +172,7 @@ class SolveOptions:
             recompute=self.recompute,
             optimizer=self.optimizer,
             layers_per_stage=None if text is None else parse_layers_per_stage(text),
+            num_copies=self.num_copies,
             keeps_cards=self.keeps_cards,
             time_limit_s=self.time_limit_s,
         )

@@ -121,10 +121,14 @@ def _model(plan: Plan) -> Fact:
 def _work(plan: Plan) -> str:
     schedule = plan.schedule
     return (
-        f"{schedule.num_microbatches} microbatches of {schedule.microbatch_size} "
-        f"\N{MULTIPLICATION SIGN} {plan.seq_len} tokens, schedule {schedule.name}, "
-        f"optimizer {plan.optimizer.name}"
+        f"{_copies(plan)}{schedule.num_microbatches} microbatches of "
+        f"{schedule.microbatch_size} \N{MULTIPLICATION SIGN} {plan.seq_len} tokens, "
+        f"schedule {schedule.name}, optimizer {plan.optimizer.name}"
     )
+
+
+def _copies(plan: Plan) -> str:
+    return f"{plan.num_copies} copies of the pipeline, each " if plan.copies else ""
 
 
 def _fit(source: ReportSource) -> Fact:
@@ -145,8 +149,10 @@ def _fit(source: ReportSource) -> Fact:
 def _step_time(source: ReportSource) -> Fact:
     predicted, measured = source.plan.predicted, source.measured
     tie = f"{format_seconds(predicted.tie_s)} tie + " if predicted.tie_s else ""
+    copies = predicted.reduce_s
+    summing = f"{format_seconds(copies)} sum over copies + " if copies else ""
     parts = (
-        f"{format_seconds(predicted.makespan_s)} pipeline + {tie}"
+        f"{format_seconds(predicted.makespan_s)} pipeline + {tie}{summing}"
         f"{format_seconds(predicted.optimizer_s)} optimizer"
     )
     return _number(

@@ -56,9 +56,9 @@ def model_card(
             "",
             *told,
             "",
-            f"Trained by a pipeline of {len(plan.stages)} stages on {plan.num_devices} "
-            f"devices: {plan.schedule.name}, {plan.schedule.num_microbatches} "
-            f"microbatches of {size}.",
+            f"Trained by {_pipelines(plan)} of {len(plan.stages)} stages on "
+            f"{plan.num_devices} devices: {plan.schedule.name}, "
+            f"{plan.schedule.num_microbatches} microbatches of {size}.",
             "",
             *stages,
             "",
@@ -66,3 +66,9 @@ def model_card(
             "",
         ]
     )
+
+
+def _pipelines(plan: Plan) -> str:
+    if not plan.copies:
+        return "a pipeline"
+    return f"{plan.num_copies} copies of a pipeline, each"

@@ -24,8 +24,7 @@ def card_number(plan: Plan, rank: int, found: Sequence[str]) -> int:
         A number below `len(found)`, another one for every rank; `rank` itself where
         neither names nor the order given say more.
     """
-    names = [card.device for card in plan.cards]
-    names += [name for cards in plan.copies for name in cards]
+    names = plan.used_cards
     here = _names(found)
     if set(names) <= set(here):
         return here.index(names[rank])

@@ -8,6 +8,7 @@ from planner.plan import Plan
 from planner.plan_check import check_layers, check_schedule
 from planner.schedule.placement import Placement, device_of_stage
 from planner.solve.candidate import Candidate, judge
+from planner.solve.copies import parts_of
 from planner.solve.setting import Setting
 
 
@@ -17,7 +18,8 @@ def judge_again(plan: Plan, profile: ModelProfile, cluster: Cluster) -> Candidat
     Args:
         plan: Whose cut, recompute, order and optimizer are meant.
         profile: Of the same model.
-        cluster: As many devices as the plan has.
+        cluster: As many devices as the plan has in all copies, those of the first
+            copy first.
 
     Returns:
         Its times, memory and timeline, whether it fits or not.
@@ -28,12 +30,14 @@ def judge_again(plan: Plan, profile: ModelProfile, cluster: Cluster) -> Candidat
     """
     check_layers(plan, [layer.name for layer in profile.layers])
     order = check_schedule(plan)
+    own, *copies = parts_of(cluster, plan.num_copies)
     setting = Setting(
         profile=profile,
-        cluster=cluster,
+        cluster=own,
+        copies=tuple(copies),
         schedule=plan.schedule.name,
         stages_per_device=plan.num_stages // plan.num_devices,
-        placement=_placement(plan, len(cluster)),
+        placement=_placement(plan, len(own)),
         microbatch_size=plan.schedule.microbatch_size,
         num_microbatches=plan.schedule.num_microbatches,
         optimizer=optimizer_spec(plan.optimizer.name, plan.dtype),

@@ -90,10 +90,13 @@ def best_arrangement(
         The cluster under which a simple schedule that is allowed is quickest; the
         user's own where that is about as quick, nothing fits, or the user wants it so.
     """
-    if wishes.keeps_cards or wishes.layers_per_stage is not None:
+    is_fixed = wishes.keeps_cards or (wishes.num_copies or 1) > 1
+    if is_fixed or wishes.layers_per_stage is not None:
         return cluster
     batch = batch_size(profile, len(cluster), wishes)
-    simple = replace(wishes, global_batch_size=batch)
+    simple = replace(wishes, global_batch_size=batch, num_copies=1)
+    if given is not None and given.setting.copies:
+        given = None
     if wishes.schedule in ("auto", PLANNED):
         simple, given = replace(simple, schedule=_FIRST_SCHEDULE), None
     best, given_s = given, given.step_s if given is not None else float("inf")

@@ -31,6 +31,7 @@ from planner.solve.arrangements import best_arrangement
 from planner.solve.baselines import baselines
 from planner.solve.candidate import Candidate
 from planner.solve.check import check_plan
+from planner.solve.copies import joined
 from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
 from planner.solve.moved_layers import quickest
@@ -206,6 +207,8 @@ def _search_all(
     bounds_s, own = [], []
     coupled_s = _COUPLED_S
     for setting in settings:
+        if setting.copies and not _is_promising(setting, best, wishes):
+            continue
         begin_s = time.monotonic()
         limit_s = min(_COUPLED_SETTING_S, coupled_s)
         found = search(
@@ -232,7 +235,7 @@ def _search_all(
         own += shared
         best = _better(best, shared)
     bound_s = min(bounds_s)
-    if wishes.schedule in ("auto", PLANNED) and len(settings[0].cluster) > 1:
+    if wishes.schedule in ("auto", PLANNED):
         until_s = min(deadline, begun_s + _OWN_CUT_S)
         made = own_orders(
             own, cut_deadline=-math.inf if wishes.layers_per_stage else until_s
@@ -244,6 +247,13 @@ def _search_all(
         if best is not None and best.setting.schedule == PLANNED:
             bound_s = min(bound_s, *(least_step_s(x, wishes) for x in settings))
     return Found(best=best, bound_s=bound_s, num_candidates=num_candidates)
+
+
+def _is_promising(setting: Setting, best: Candidate | None, wishes: Wishes) -> bool:
+    """Whether copies have room for their states and could be quicker at all."""
+    if not _has_room(setting):
+        return False
+    return best is None or least_step_s(setting, wishes) < best.step_s
 
 
 def _better(best: Candidate | None, others: Sequence[Candidate]) -> Candidate | None:
@@ -294,8 +304,8 @@ def _quick_answer_with(
 ) -> Candidate | None:
     best = None
     settings = settings_of(profile, cluster, replace(wishes, optimizer=optimizer))
-    # One stage a device is found soonest.
-    simple = [setting for setting in settings if setting.stages_per_device == 1]
+    # One stage a device is found soonest; copies need no less.
+    simple = [x for x in settings if x.stages_per_device == x.num_copies == 1]
     for setting in simple or settings:
         deadline = time.monotonic() + _LEVER_TIME_LIMIT_S
         best = search(
@@ -358,7 +368,7 @@ def _plan(
     passed_over: tuple[str, ...],
 ) -> Plan:
     setting, timeline = candidate.setting, candidate.timeline
-    batch = setting.num_microbatches * setting.microbatch_size
+    batch = setting.num_copies * setting.num_microbatches * setting.microbatch_size
     num_tokens = batch * profile.seq_len
     return Plan(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -388,12 +398,33 @@ def _plan(
             step_s=candidate.step_s,
             makespan_s=timeline.makespan_s,
             tie_s=setting.tie_s,
+            reduce_s=setting.exchange_s - setting.tie_s + candidate.reduce_s,
             optimizer_s=candidate.optimizer_s,
             bubble_fraction=timeline.bubble_fraction,
             tokens_per_s=num_tokens / candidate.step_s if candidate.step_s else 0.0,
         ),
         solver=report,
-        baselines=baselines(setting, candidate),
+        baselines=baselines(_on_all_cards(setting), candidate),
+        copies=tuple(
+            tuple(device.name for device in cluster.devices)
+            for cluster in setting.copies
+        ),
+    )
+
+
+def _on_all_cards(setting: Setting) -> Setting:
+    """What others are compared on: a single pipeline, 1F1B in place of copies."""
+    if not setting.copies:
+        return setting
+    return replace(
+        setting,
+        cluster=joined((setting.cluster, *setting.copies)),
+        copies=(),
+        schedule="1f1b",
+        stages_per_device=1,
+        placement="loop",
+        num_microbatches=setting.num_copies * setting.num_microbatches,
+        order=None,
     )
 
 

@@ -30,6 +30,7 @@ class Candidate:
         peak_bytes: Of every device, at its fullest moment [bytes].
         timeline: When every action runs.
         optimizer_s: Optimizer step of the slowest device [s].
+        reduce_s: Summing gradients over the copies, of the fullest device [s].
     """
 
     setting: Setting
@@ -39,11 +40,13 @@ class Candidate:
     peak_bytes: tuple[int, ...]
     timeline: Timeline
     optimizer_s: float
+    reduce_s: float = 0.0
 
     @property
     def step_s(self) -> float:
-        """Makespan, the exchange of what is tied, and optimizer [s]."""
-        return self.timeline.makespan_s + self.setting.tie_s + self.optimizer_s
+        """Makespan, the exchange of gradients, and optimizer [s]."""
+        exchange_s = self.setting.exchange_s + self.reduce_s
+        return self.timeline.makespan_s + exchange_s + self.optimizer_s
 
     @property
     def excess_bytes(self) -> tuple[int, ...]:
@@ -119,6 +122,10 @@ def judge(setting: Setting, cut: Cut, recompute: Recompute) -> Candidate:
         ),
         timeline=simulate_wired(setting.wiring, times),
         optimizer_s=max(optimizer_s),
+        reduce_s=max(
+            setting.reduce_s(sum(parameters[stage] for stage in stages))
+            for stages in setting.stages_of
+        ),
     )
 
 

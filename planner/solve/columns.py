@@ -38,7 +38,7 @@ class Columns:
         last: Index of its last layer.
         times_s: Of its actions and transfers for one microbatch [part, column], in
             the order of `paths.PARTS`, recompute included [s].
-        optimizer_s: Optimizer step [s].
+        optimizer_s: Optimizer step, and summing gradients over the copies [s].
         static_bytes: Weights, states and buffers [bytes].
         gradients_bytes: Gradients of the parameters [bytes].
         input_bytes: Taken for one microbatch [bytes].
@@ -305,7 +305,10 @@ class ColumnTables:
         stage, last, first = np.nonzero(allowed.swapaxes(1, 2))
         speeds = [setting.device(s).speed for s in range(setting.num_stages)]
         speed = np.array(speeds)[stage]
-        rate_s = [setting.optimizer_s(s, 1) for s in range(setting.num_stages)]
+        rate_s = [
+            setting.optimizer_s(s, 1) + setting.reduce_s(1)
+            for s in range(setting.num_stages)
+        ]
         fixed_s = setting.profile.device.step_overhead_s
         again_s = extra_s[stage, first, last]
         own_s = [

@@ -54,7 +54,8 @@ def own_orders(
     chosen: dict[tuple[object, ...], Candidate] = {}
     for candidate in ranked:
         setting = candidate.setting
-        if candidate.step_s <= ranked[0].step_s * _HOPELESS:
+        is_alone = len(setting.cluster) == 1  # there is but one order
+        if candidate.step_s <= ranked[0].step_s * _HOPELESS and not is_alone:
             chosen.setdefault((setting.home, setting.microbatch_size), candidate)
     made = [
         own
@@ -129,7 +130,8 @@ def _work_s(setting: Setting, layers: Sequence[LayerProfile]) -> float:
         work_s += setting.num_microbatches * (layer.forward_s + backward_s)
     parameters = stage_parameters(layers, setting.profile.ties)
     rates = setting.profile.device.optimizer_s_per_parameter
-    return work_s + parameters * rates.get(setting.optimizer.name, 0.0)
+    rate_s = rates.get(setting.optimizer.name, 0.0) + setting.reduce_s(1)
+    return work_s + parameters * rate_s
 
 
 def with_own_order(candidate: Candidate) -> Candidate | None:

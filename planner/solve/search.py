@@ -78,8 +78,8 @@ class _State:
     @property
     def limit_s(self) -> float:
         """Less what every cut of this setting has to exchange at the end."""
-        tie_s = self.tables.setting.tie_s
-        return self.best.step_s - tie_s if self.best else float("inf")
+        exchange_s = self.tables.setting.exchange_s
+        return self.best.step_s - exchange_s if self.best else float("inf")
 
     @property
     def target_s(self) -> float:
@@ -105,7 +105,7 @@ class _State:
         if recompute is None:
             return False
         found = judge(setting, cut, recompute)
-        if found.fits and found.step_s - setting.tie_s < self.target_s:
+        if found.fits and found.step_s - setting.exchange_s < self.target_s:
             self.best = found
         if found.fits and (self.own is None or found.step_s < self.own.step_s):
             self.own = found
@@ -164,7 +164,7 @@ def search(
         bound_s = exact_bound_s
     return Found(
         best=state.best,
-        bound_s=min(bound_s, state.limit_s) + setting.tie_s,
+        bound_s=min(bound_s, state.limit_s) + setting.exchange_s,
         num_candidates=len(state.judged),
         own=state.own,
     )

@@ -24,6 +24,7 @@ from planner.schedule.named import (
 )
 from planner.schedule.placement import Placement, device_of_stage
 from planner.simulate import Wiring, all_reduce_s, wire
+from planner.solve.copies import copy_counts, parts_of
 from planner.solve.wishes import RecomputeMode, Wishes, batch_size, microbatch_sizes
 
 # Per stage: index of its first and of its last layer.
@@ -57,6 +58,8 @@ class Setting:
         optimizer: What it holds per parameter.
         recompute: Which layers may be, or must be.
         order: An order of our own; None for the one that has the schedule's name.
+        copies: The devices of every further copy of the pipeline, as many as `cluster`
+            has and like them; microbatches are those of one copy.
     """
 
     profile: ModelProfile
@@ -69,10 +72,16 @@ class Setting:
     optimizer: OptimizerSpec
     recompute: RecomputeMode
     order: Actions | None = None
+    copies: tuple[Cluster, ...] = ()
+
+    @property
+    def num_copies(self) -> int:
+        """How many pipelines there are."""
+        return 1 + len(self.copies)
 
     @property
     def num_devices(self) -> int:
-        """How many devices there are."""
+        """How many devices a pipeline has."""
         return len(self.cluster)
 
     @property
@@ -158,6 +167,25 @@ class Setting:
         num_tied = self.layers[0].num_tied_parameters
         num_bytes = num_tied * self.optimizer.gradient_bytes
         return all_reduce_s(num_bytes, 2, self.cluster.link_between(here, there))
+
+    @cached_property
+    def exchange_s(self) -> float:
+        """What every cut has to exchange after its last action [s]."""
+        latency_s = 2 * len(self.copies) * self.cluster.links[0].latency_s
+        return self.tie_s + latency_s
+
+    def reduce_s(self, num_parameters: int) -> float:
+        """Time to sum the gradients of one device over all copies.
+
+        Args:
+            num_parameters: That it holds.
+
+        Returns:
+            Over a ring as `simulate.all_reduce_s`, without latency [s].
+        """
+        num_bytes = num_parameters * self.optimizer.gradient_bytes
+        share = len(self.copies) / self.num_copies
+        return 2 * share * num_bytes / self.cluster.links[0].bandwidth
 
     def device(self, stage: int) -> Device:
         """The device that works on a stage.
@@ -330,13 +358,36 @@ def settings_of(
         WishError: A wish cannot be met.
     """
     batch = batch_size(profile, len(cluster), wishes)
-    sizes = microbatch_sizes(profile, batch, wishes)
+    found: list[Setting] = []
+    for count in copy_counts(cluster, batch, wishes):
+        found += _settings_of(
+            profile, parts_of(cluster, count), batch // count, wishes, bool(found)
+        )
+    return tuple(found)
+
+
+def _settings_of(
+    profile: ModelProfile,
+    parts: tuple[Cluster, ...],
+    batch: int,
+    wishes: Wishes,
+    may_fail: bool,
+) -> list[Setting]:
+    """The settings of so many copies; `batch` is that of one of them."""
+    cluster, *copies = parts
+    try:
+        sizes = microbatch_sizes(profile, batch, wishes)
+    except WishError:
+        if may_fail:
+            return []
+        raise
     spec = optimizer_spec(wishes.optimizer, profile.dtype)
     most = _most_stages_per_device(profile, cluster, wishes)
-    found = tuple(
+    found = [
         Setting(
             profile=profile,
             cluster=cluster,
+            copies=tuple(copies),
             schedule=schedule.name,
             stages_per_device=count,
             placement=schedule.placement,
@@ -351,8 +402,8 @@ def settings_of(
         if not _problem(
             schedule, profile.layers_at(size), len(cluster), batch // size, count
         )
-    )
-    if not found:
+    ]
+    if not found and not may_fail:
         layers = profile.layers_at(sizes[0])
         raise WishError(_why_none(layers, cluster, wishes, batch // sizes[0]))
     return found

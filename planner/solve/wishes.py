@@ -27,6 +27,8 @@ class Wishes:
             something fits.
         layers_per_stage: Number of layers of each stage, embedding and head
             included; None to search.
+        num_copies: Of the pipeline, each with its share of the cards and of the batch;
+            None to try all numbers.
         keeps_cards: All cards in the order given; else some may be left out or change
             places, unless the cut is given, too.
         time_limit_s: When to stop and say what was found [s].
@@ -41,6 +43,7 @@ class Wishes:
     recompute: RecomputeMode = "auto"
     optimizer: str = "auto"
     layers_per_stage: tuple[int, ...] | None = None
+    num_copies: int | None = 1
     keeps_cards: bool = False
     time_limit_s: float = 30.0
 
@@ -52,6 +55,9 @@ class Wishes:
             if size is not None and size < 1:
                 msg = f"{option} {size}: at least one sequence is needed"
                 raise WishError(msg)
+        if self.num_copies is not None and self.num_copies < 1:
+            msg = f"--copies {self.num_copies}: at least one is needed"
+            raise WishError(msg)
         if not self.time_limit_s >= 0:
             msg = f"--time-limit {self.time_limit_s:g}: give seconds from 0"
             raise WishError(msg)

@@ -57,9 +57,7 @@ def tied_gradients(tie, parameters, device):
 def test_every_copy_of_a_pipeline_exchanges_for_itself(monkeypatch):
     groups = []
     monkeypatch.setattr(dist, "new_group", lambda ranks: groups.append(ranks) or ranks)
-    monkeypatch.setattr(
-        dist, "all_reduce", lambda grad, group: grad.add_(sum(group))
-    )
+    monkeypatch.setattr(dist, "all_reduce", lambda grad, group: grad.add_(sum(group)))
     tie = Tie(name="embed.weight", stages=(0, 2), devices=(0, 2))
     parameter = torch.nn.Parameter(torch.zeros(1))
     place = Place(device=2, copy=1, num_copies=2)
