@@ -151,8 +151,9 @@ def _of_plan(plan: Plan) -> tuple[tuple[str, ...], str]:
     memory = f"fits, {format_bytes(spare)} left" if known and spare >= 0 else "fits"
     again = sum(len(stage.recompute) for stage in plan.stages)
     count = schedule.num_microbatches
+    copies = f"{plan.num_copies} copies, " if plan.copies else ""
     detail = (
-        f"{plan.solver.status}, {schedule.name}, {count} microbatches of "
+        f"{plan.solver.status}, {copies}{schedule.name}, {count} microbatches of "
         f"{schedule.microbatch_size} "
         f"({_counts([len(stage.layers) for stage in plan.stages])} layers"
         f"{f', {again} of them recomputed' if again else ''})"

@@ -359,6 +359,7 @@ class Plan:
             the machine; empty if not known.
         copies: Of every further copy of the pipeline, the cards that its devices
             are, in the order of the rows of actions.
+        copies_link: What their gradients are summed over; None without copies.
     """
 
     schema_version: int = artifact.SCHEMA_VERSION
@@ -381,6 +382,7 @@ class Plan:
     baselines: tuple[Baseline, ...] = ()
     given_cards: tuple[str, ...] = ()
     copies: tuple[tuple[str, ...], ...] = ()
+    copies_link: LinkPlan | None = None
 
     def __post_init__(self) -> None:
         if not self.stages:

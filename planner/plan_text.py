@@ -99,7 +99,7 @@ def memory_bar(used_bytes: int, capacity_bytes: int) -> str:
 
 
 def describe_links(plan: Plan) -> str:
-    """Write what joins the stages.
+    """Write what joins the stages, or copies of a single one.
 
     Args:
         plan: The plan.
@@ -109,6 +109,8 @@ def describe_links(plan: Plan) -> str:
         plan does not say.
     """
     links = [(i, link) for i, link in enumerate(plan.links) if link.origin != "none"]
+    if not links and plan.copies_link:
+        links = [(0, plan.copies_link)]
     if not links:
         return ""
     runs = [list(run) for _, run in groupby(links, lambda x: x[1].name)]

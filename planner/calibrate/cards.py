@@ -42,8 +42,8 @@ def cards_of_run(
     on_cpu = plan.device_type == "cpu"
     links, origin = choose_links(devices, calibrated, None, on_cpu=on_cpu)
     planned = planned_links(plan)
-    if origin == "assumed" and plan.copies and planned:
-        links = (_link(planned[min(planned)]),)  # theirs are alike
+    if origin == "assumed" and plan.copies_link:
+        links = (_link(plan.copies_link),)  # those of a pipeline are like it
     elif origin == "assumed" and len(planned) == len(devices) - 1 > 0:
         # The run told nothing of them: what the plan took them for.
         links = tuple(_link(planned[pair]) for pair in sorted(planned))

@@ -119,6 +119,7 @@ def as_data(plan: "Plan") -> dict[str, object]:
         "model": plan.model.id,
         "plan": {
             "schedule": schedule.name,
+            "num_copies": plan.num_copies,
             "layers_per_stage": [len(stage.layers) for stage in plan.stages],
             "devices": [card.device for card in plan.cards],
             "num_microbatches": schedule.num_microbatches,

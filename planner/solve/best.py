@@ -409,6 +409,9 @@ def _plan(
             tuple(device.name for device in cluster.devices)
             for cluster in setting.copies
         ),
+        copies_link=_link_plan(setting.cluster.links[0], setting.cluster.links_from)
+        if setting.copies
+        else None,
     )
 
 

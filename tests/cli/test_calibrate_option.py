@@ -97,7 +97,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def call(*arguments: str):
-    return CliRunner().invoke(main, ["solve", *arguments])
+    return CliRunner().invoke(main, ["solve", "--copies", "1", *arguments])
 
 
 def the_error(result) -> str:

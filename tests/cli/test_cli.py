@@ -194,8 +194,11 @@ def test_a_folder_is_named_by_its_own_name(tmp_path):
 # --- solve --------------------------------------------------------------------
 
 
+PIPELINE = ("--copies", "1", "--schedule", "1f1b")
+
+
 def test_solve_writes_a_plan_that_names_its_profile(profile_path):
-    result = call("solve", profile_path, "--gpus", "2", "--schedule", "1f1b")
+    result = call("solve", profile_path, "--gpus", "2", *PIPELINE)
     assert result.exit_code == 0, result.output
     plan = load_plan(Path("plan.json"))
     assert [len(stage.layers) for stage in plan.stages] == [3, 3]
@@ -205,7 +208,9 @@ def test_solve_writes_a_plan_that_names_its_profile(profile_path):
 
 
 def test_solve_json_is_the_plan_alone_on_stdout(profile_path):
-    result = call("solve", profile_path, "--gpus", "2", "-o", "a.json", "--json")
+    result = call(
+        "solve", profile_path, "--gpus", "2", "--copies", "1", "-o", "a.json", "--json"
+    )
     plan = artifact.from_json(result.stdout, Plan, source="x")
     assert plan == load_plan(Path("a.json"))
     assert "wrote a.json" in result.stderr

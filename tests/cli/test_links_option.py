@@ -169,9 +169,12 @@ def test_a_pair_that_fails_is_one_line(monkeypatch):
     assert result.stderr == "error: device 0 and device 1 cannot exchange tensors\n"
 
 
+PIPELINE = ("--copies", "1", "--schedule", "1f1b")
+
+
 def test_solve_takes_measured_links_and_says_so():
     artifact.save(profile_for("cpu", cluster=CLUSTER), Path("p.json"))
-    result = call("solve", "p.json", "--gpus", "2", "--schedule", "1f1b")
+    result = call("solve", "p.json", "--gpus", "2", *PIPELINE)
     assert result.exit_code == 0, result.output
     assert result.stderr == "using the links that the profile measured\n"
     assert "links: 2.00GB/s,250us (measured)" in result.stdout.splitlines()

@@ -99,6 +99,38 @@ def test_under_another_plan_it_goes_on_with_the_same_loss(
     assert [x.loss for x in gone_on] == pytest.approx(losses, rel=1e-5)
 
 
+def test_copies_of_a_pipeline_go_on_bit_for_bit(processes, folders, lines, tmp_path):
+    plan = make_plan(folders["gpt2"], GPT2, [2, 4], num_microbatches=2, num_copies=2)
+    straight = train(processes, plan, tmp_path / "run", lines, save_every=4)
+    saved = complete_checkpoints(tmp_path / "run")[0]
+    gone_on = train(processes, plan, tmp_path / "on", lines, resume=saved)
+    assert untimed(gone_on) == untimed(straight[4:])
+    before, after = saved_state(tmp_path / "run"), saved_state(tmp_path / "on")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize("num_copies", [1, 2])
+def test_with_more_or_fewer_copies_it_goes_on_with_the_same_loss(
+    processes, folders, lines, tmp_path, num_copies
+):
+    plans = [
+        make_plan(
+            folders["llama"],
+            LLAMA,
+            [2, 4],
+            num_microbatches=4 // count,
+            num_copies=count,
+        )
+        for count in (num_copies, 3 - num_copies)
+    ]
+    straight = train(processes, plans[0], tmp_path / "run", lines, save_every=3)
+    saved = complete_checkpoints(tmp_path / "run")[0]
+    gone_on = train(processes, plans[1], tmp_path / "on", lines, resume=saved)
+    losses = [x.loss for x in straight[3:]]
+    assert [x.loss for x in gone_on] == pytest.approx(losses, rel=1e-5)
+
+
 def test_in_its_own_directory_it_continues_its_metrics(
     processes, folders, lines, tmp_path
 ):
