@@ -121,7 +121,7 @@ def as_data(plan: "Plan") -> dict[str, object]:
             "schedule": schedule.name,
             "num_copies": plan.num_copies,
             "layers_per_stage": [len(stage.layers) for stage in plan.stages],
-            "devices": [card.device for card in plan.cards],
+            "devices": list(plan.used_cards),
             "num_microbatches": schedule.num_microbatches,
             "microbatch_size": schedule.microbatch_size,
             "step_s": plan.predicted.step_s,

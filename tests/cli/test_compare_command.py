@@ -61,7 +61,9 @@ def test_a_plan_needs_no_search():
 
 
 def test_json_is_alone_on_stdout():
-    result = call("tiny.json", "--gpus", "2", "--json", "--copies", "1")
+    result = call(
+        "tiny.json", "--gpus", "2", "--json", "--copies", "1", "--schedule", "1f1b"
+    )
     answer = json.loads(result.stdout)
     assert answer["model"] == "tiny"
     assert answer["plan"]["layers_per_stage"] == [3, 3]
