@@ -5,6 +5,7 @@ A run directory holds `run.json` (this record), `metrics.jsonl` (one
 """
 
 import json
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,9 @@ from planner import artifact
 from planner.artifact import NonNegativeFloat, NonNegativeInt, PositiveInt
 from planner.errors import ArtifactError
 from planner.plan import Plan
+
+# The logarithm of the largest number that there is.
+_LARGEST_LOG = 709.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +149,8 @@ class StepMetrics:
         num_tokens: Target tokens of the step.
         step_s: Step time [s].
         tokens_per_s: Tokens of the step's sequences per step time [1/s].
+        eval_loss: Mean over the target tokens of the evaluation after the step,
+            without what a model adds to its loss; None if there was none.
     """
 
     step: PositiveInt
@@ -154,6 +160,14 @@ class StepMetrics:
     num_tokens: NonNegativeInt
     step_s: NonNegativeFloat
     tokens_per_s: NonNegativeFloat
+    eval_loss: float | None = None
+
+    @property
+    def eval_perplexity(self) -> float | None:
+        """Of the evaluation; infinite where that is too large a number."""
+        if self.eval_loss is None:
+            return None
+        return math.exp(self.eval_loss) if self.eval_loss < _LARGEST_LOG else math.inf
 
 
 def check_run_dir(run_dir: Path, *, resumed: bool = False) -> None:

@@ -117,8 +117,8 @@ class StageModule(torch.nn.Module):
             The hidden state (batch, seq_len, hidden), in a tuple if something
             else crosses the cut too; on the last stage the sum of the losses of
             all target tokens, a scalar. What the model adds to its mean loss
-            counts once for every target token. If it computes its loss itself, the
-            sum over the rows.
+            while it trains counts once for every target token. If it computes its
+            loss itself, the sum over the rows.
         """
         given = {key: x for key, x in inputs.items() if x is not None}
         self._begin(hidden, next(iter(given.values())).device)
@@ -149,7 +149,7 @@ class StageModule(torch.nn.Module):
         if self.chain.computes_loss:
             mean: torch.Tensor = self.model(**inputs, labels=labels).loss
             return mean * len(next(iter(inputs.values())))
-        if labels is None or not self.chain.adds_loss:
+        if labels is None or not (self.chain.adds_loss and self.training):
             logits = logits_of(self.model(**inputs))
             return logits if labels is None else summed_loss(logits, labels)
         with NoCrossEntropy():

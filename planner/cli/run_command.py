@@ -65,6 +65,12 @@ if TYPE_CHECKING:
     help="Try the cut on a small copy first, unless the type is known to be exact.",
 )
 @click.option(
+    "--eval-data", help="What to evaluate the model on, as --data.  [default: nothing]"
+)
+@click.option(
+    "--eval-every", type=int, help="Steps between evaluations.  [default: at the end]"
+)
+@click.option(
     "--save-every", type=int, help="Steps between checkpoints.  [default: at the end]"
 )
 @click.option(

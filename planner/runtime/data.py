@@ -250,6 +250,20 @@ def batches(
     return (sequences.batch(rows, global_batch_size) for rows in steps[num_done:])
 
 
+def batches_once(sequences: Sequences, global_batch_size: int) -> Iterator[Batch]:
+    """All rows once, in their order; the last batch is filled up.
+
+    Args:
+        sequences: The data.
+        global_batch_size: Rows of a batch.
+
+    Yields:
+        One batch after the other.
+    """
+    for rows in torch.split(torch.arange(len(sequences)), global_batch_size):
+        yield sequences.batch(rows, global_batch_size)
+
+
 def _rows_of_steps(
     num_rows: int, global_batch_size: int, num_steps: int, shuffle: bool, seed: int
 ) -> Iterator[Tensor]:

@@ -79,7 +79,8 @@ class _Stage(PipelineStage):
         def run() -> Any:
             return forward(fwd_chunk_id, *args, **kwargs)
 
-        if self.is_first or fwd_chunk_id not in self.split:
+        has_graph = torch.is_grad_enabled()
+        if self.is_first or fwd_chunk_id not in self.split or not has_graph:
             # Nobody needs the gradient of the first stage's input: W does all.
             return self.note("F", fwd_chunk_id, run)
         with self.graph_parts.made() as self.boundaries[fwd_chunk_id]:
@@ -123,7 +124,7 @@ class _Stage(PipelineStage):
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         forward: Callable[..., Any] = super().forward_maybe_with_nosync
         output = forward(*args, **kwargs)
-        if not self.split or self.is_last:
+        if not self.split or self.is_last or not torch.is_grad_enabled():
             return output
         if isinstance(output, tuple):
             return tuple(map(splittable, output))
@@ -183,10 +184,20 @@ class _Stage(PipelineStage):
         if self.is_before_own:
             _drop(self.grad_recv_info[microbatch])
 
+    def forget_forwards(self) -> None:
+        """Let go of what F without B left behind."""
+        self.clear_runtime_states()
+        if self.is_after_own:
+            for infos in self.args_recv_info.values():
+                _drop(infos)
+
 
 def _drop(infos: Iterable[Any]) -> None:
     for info in infos:
         info.buffer = None
+
+
+_FORWARDS = (schedules.FORWARD, schedules.SEND_F, schedules.RECV_F)
 
 
 class _Schedule(schedules._PipelineScheduleRuntime):
@@ -208,6 +219,22 @@ class _Schedule(schedules._PipelineScheduleRuntime):
 
     def _update_losses(self, stages: Any, losses: Any) -> None:
         """They stay in `losses`."""
+
+    def forward_only(self, inputs: dict[str, Any]) -> None:
+        """Run the F of a step in their order, with the buffers of training.
+
+        torch's own `eval` makes new ones for every change between the two.
+        """
+        trained = self.pipeline_order_with_comms
+        self.pipeline_order_with_comms = {
+            device: [a for a in row if a.computation_type in _FORWARDS]
+            for device, row in trained.items()
+        }
+        try:
+            args, kwargs = self._split_inputs((), inputs)
+            self._step_microbatches(args, kwargs, return_outputs=False)
+        finally:
+            self.pipeline_order_with_comms = trained
 
 
 class Engine:
@@ -260,6 +287,7 @@ class Engine:
             scale_grads=False,
         )
         self._schedule._prepare_schedule_with_comms(_torch_actions(schedule))
+        self._stages = torch_stages
 
     def step(self, inputs: dict[str, torch.Tensor], num_target_tokens: int) -> float:
         """Run one step; gradients are left in the parameters.
@@ -277,6 +305,32 @@ class Engine:
         self.stopwatch.begin_step()
         run: Callable[..., Any] = self._schedule.step
         run(return_outputs=False, **inputs)
+        return self._take_losses()
+
+    def evaluate(self, inputs: dict[str, torch.Tensor]) -> float:
+        """Run the forwards of a step, without gradients or dropout.
+
+        Args:
+            inputs: As of `step`.
+
+        Returns:
+            The loss of all target tokens together; 0 on all devices but that of the
+            last stage.
+        """
+        self._num_target_tokens = 1
+        self.stopwatch.begin_step()
+        for stage in self._stages:
+            stage.submod.eval()
+        try:
+            with torch.no_grad():
+                self._schedule.forward_only(inputs)
+        finally:
+            for stage in self._stages:
+                stage.submod.train()
+                stage.forget_forwards()
+        return self._take_losses()
+
+    def _take_losses(self) -> float:
         losses = list(self._schedule.losses.values())
         self._schedule.losses.clear()
         return float(torch.stack(losses).detach().sum()) if losses else 0.0

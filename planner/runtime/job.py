@@ -39,6 +39,7 @@ class Job:
         num_steps: Optimizer steps in all.
         pretrained: Load the checkpoint rather than draw weights.
         sequences_path: The data, as safetensors.
+        evaluation_path: What is evaluated, in the same form, if anything.
         has_own_rows: Whether they are what a user's module brings.
         work_dir: A folder for messages between the processes.
         checkpoint: Where it goes on from, if anywhere.
@@ -50,6 +51,7 @@ class Job:
     num_steps: int
     pretrained: bool
     sequences_path: str
+    evaluation_path: str | None = None
     work_dir: str
     has_own_rows: bool = False
     checkpoint: str | None = None
@@ -73,16 +75,20 @@ class Job:
         Returns:
             All rows, shape (rows, seq_len) for token ids.
         """
-        tensors = load_file(self.sequences_path)
         if self.has_own_rows:
-            return OwnRows(rows=tensors, source=self.plan.model.id)
-        return Sequences(
-            input_ids=tensors["input_ids"],
-            labels=tensors["labels"],
-            attention_mask=tensors["attention_mask"],
-            has_padding=bool((tensors["attention_mask"] == 0).any()),
-            source=str(self.options["data"]),
-        )
+            rows = load_file(self.sequences_path)
+            return OwnRows(rows=rows, source=self.plan.model.id)
+        return _read_sequences(self.sequences_path, str(self.options["data"]))
+
+    def evaluation(self) -> Sequences | None:
+        """Read what the model is evaluated on.
+
+        Returns:
+            All rows; None if there is nothing.
+        """
+        if self.evaluation_path is None:
+            return None
+        return _read_sequences(self.evaluation_path, str(self.options["eval_data"]))
 
     def save(self) -> Path:
         """Write the job into its work folder.
@@ -93,6 +99,17 @@ class Job:
         path = Path(self.work_dir) / "job.json"
         artifact.save(self, path)
         return path
+
+
+def _read_sequences(path: str, source: str) -> Sequences:
+    tensors = load_file(path)
+    return Sequences(
+        input_ids=tensors["input_ids"],
+        labels=tensors["labels"],
+        attention_mask=tensors["attention_mask"],
+        has_padding=bool((tensors["attention_mask"] == 0).any()),
+        source=source,
+    )
 
 
 def load_job(path: Path) -> Job:
@@ -157,10 +174,11 @@ def prepare_job(
             )
             raise ModelError(msg)
     sequences = _load_rows(source, plan, options)
-    for note in sequences.notes:
-        say(note)
-    path = work_dir / "sequences.safetensors"
-    save_file(sequences.tensors(), path)
+    path = _write(sequences, work_dir / "sequences.safetensors", say)
+    evaluation_path = None
+    if options.eval_data is not None:
+        evaluation = _load_evaluation(source, plan, options)
+        evaluation_path = _write(evaluation, work_dir / "eval.safetensors", say)
     per_epoch = steps_per_epoch(len(sequences), plan.global_batch_size)
     num_steps = options.num_steps(per_epoch)
     begun = find_beginning(plan, options, num_steps, len(sequences), say)
@@ -170,7 +188,8 @@ def prepare_job(
         options=options.as_record(),
         num_steps=num_steps,
         pretrained=pretrained,
-        sequences_path=str(path),
+        sequences_path=path,
+        evaluation_path=evaluation_path,
         has_own_rows=isinstance(sequences, OwnRows),
         work_dir=str(work_dir),
         checkpoint=None if begun is None else str(begun.checkpoint),
@@ -189,9 +208,34 @@ def _load_rows(
             )
             raise DataError(msg)
         return OwnRows(rows=source.rows, source=source.id)
+    return _load_tokens(source, plan, options.data, options)
+
+
+def _load_evaluation(source: ModelSource, plan: Plan, options: RunOptions) -> Sequences:
+    if source.rows is not None:
+        msg = (
+            f"{source.id} trains on what its sample_inputs() returns and cannot be "
+            "evaluated on files; leave out --eval-data"
+        )
+        raise DataError(msg)
+    return _load_tokens(source, plan, str(options.eval_data), options)
+
+
+def _write(
+    sequences: Sequences | OwnRows, path: Path, say: Callable[[str], None]
+) -> str:
+    for note in sequences.notes:
+        say(note)
+    save_file(sequences.tensors(), path)
+    return str(path)
+
+
+def _load_tokens(
+    source: ModelSource, plan: Plan, data: str, options: RunOptions
+) -> Sequences:
     tokenizer = open_tokenizer(source)
     return load_sequences(
-        options.data,
+        data,
         seq_len=plan.seq_len,
         vocab_size=source.config.get_text_config(decoder=True).vocab_size,
         encode=None if tokenizer is None else _encoder(tokenizer),

@@ -34,6 +34,9 @@ _POLL_S = 0.05
 _JOB, _NUM_READERS = "planner/job", "planner/num_readers"
 _FAILED = "failed"
 
+# The job, its data, and what is evaluated.
+_Prepared = tuple[Job, Sequences | OwnRows, Sequences | None]
+
 
 def join(plan: Plan, options: RunOptions, say: Callable[[str], None]) -> None:
     """Train one device of a plan in this process; all processes call it together.
@@ -87,7 +90,7 @@ def _prepare(
     store: Store,
     world_size: int,
     say: Callable[[str], None],
-) -> tuple[Job, Sequences | OwnRows]:
+) -> _Prepared:
     check_run_dir(options.output_dir, resumed=options.resume is not None)
     beside = options.output_dir.absolute().parent
     beside.mkdir(parents=True, exist_ok=True)
@@ -97,19 +100,19 @@ def _prepare(
             job = prepare_job(plan, options, work_dir, say)
         make_run_dir(options.output_dir)
         store.set(_JOB, str(job.save()))
-        sequences = job.sequences()
+        prepared = job, job.sequences(), job.evaluation()
         while store.add(_NUM_READERS, 0) < world_size - 1:
             time.sleep(_POLL_S)
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
-    return job, sequences
+    return prepared
 
 
-def _read(store: Store) -> tuple[Job, Sequences | OwnRows]:
+def _read(store: Store) -> _Prepared:
     path = store.get(_JOB).decode()
     if path == _FAILED:
         sys.exit(1)
     job = load_job(Path(path))
-    sequences = job.sequences()
+    prepared = job, job.sequences(), job.evaluation()
     store.add(_NUM_READERS, 1)
-    return job, sequences
+    return prepared

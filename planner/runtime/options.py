@@ -33,6 +33,8 @@ class RunOptions:
         init: Where weights come from; None is `pretrained` where the model has
             weights, else `random`.
         check: Whether a type that is not known is first tried on a small copy.
+        eval_data: What the model is evaluated on, as `data`; None for nothing.
+        eval_every: Steps from one evaluation to the next; None for the end only.
         save_every: Steps from one checkpoint to the next; None saves at the end only.
         keep: Checkpoints that stay, the newest.
         resume: A checkpoint to go on from, or a run directory, which stands for its
@@ -56,6 +58,8 @@ class RunOptions:
     seed: int = 0
     init: Literal["pretrained", "random"] | None = None
     check: bool = True
+    eval_data: str | None = None
+    eval_every: int | None = None
     save_every: int | None = None
     keep: int = 2
     resume: Path | None = None
@@ -67,7 +71,10 @@ class RunOptions:
                 "to train; give one of them"
             )
             raise WishError(msg)
-        for name in ("steps", "epochs", "save_every", "keep"):
+        if self.eval_every is not None and self.eval_data is None:
+            msg = f"--eval-every {self.eval_every} needs --eval-data"
+            raise WishError(msg)
+        for name in ("steps", "epochs", "eval_every", "save_every", "keep"):
             count = getattr(self, name)
             if count is not None and count < 1:
                 option = f"--{name.replace('_', '-')}"

@@ -60,7 +60,7 @@ class Recorder:
         sys.stderr.write(
             f"step {metrics.step}/{self._job.num_steps}  loss {metrics.loss:.4f}  "
             f"grad norm {metrics.grad_norm:.3g}  {format_seconds(metrics.step_s)}  "
-            f"{metrics.tokens_per_s:.0f} tokens/s\n"
+            f"{metrics.tokens_per_s:.0f} tokens/s{_evaluated(metrics)}\n"
         )
 
     def stop(self) -> None:
@@ -88,6 +88,14 @@ class Recorder:
         record = replace(self._record, status="finished", measured=measured)
         artifact.save(trace(plan, measured), self._dir / "trace.json")
         artifact.save(record, self._dir / "run.json")
+
+
+def _evaluated(metrics: StepMetrics) -> str:
+    if metrics.eval_loss is None:
+        return ""
+    return (
+        f"  eval loss {metrics.eval_loss:.4f}  perplexity {metrics.eval_perplexity:.4g}"
+    )
 
 
 def _keep_steps(path: Path, num_done: int) -> None:

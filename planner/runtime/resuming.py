@@ -29,6 +29,8 @@ _INDIFFERENT = {
     "epochs",
     "init",
     "check",
+    "eval_data",
+    "eval_every",
     "save_every",
     "keep",
 }

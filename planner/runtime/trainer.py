@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +23,13 @@ from planner.runtime.checkpoint import (
     save_checkpoint,
 )
 from planner.runtime.checkpoint_folder import Progress
-from planner.runtime.data import Batch, Sequences, batches, steps_per_epoch
+from planner.runtime.data import (
+    Batch,
+    Sequences,
+    batches,
+    batches_once,
+    steps_per_epoch,
+)
 from planner.runtime.engine import Engine, EngineStage
 from planner.runtime.failures import blamed_on
 from planner.runtime.gradients import (
@@ -51,6 +58,7 @@ class DeviceTrainer:
         job: The run.
         device: Where it computes.
         wish: Whether somebody asked this process to stop; None if nobody can.
+        evaluation: What the model is evaluated on, if anything.
     """
 
     def __init__(
@@ -58,10 +66,12 @@ class DeviceTrainer:
         job: Job,
         device: torch.device,
         wish: StopWish | None = None,
+        evaluation: Sequences | None = None,
     ):
         plan = job.plan
         self.wish, self.is_stopping = wish or StopWish(), False
         self.job, self.plan, self.device = job, plan, device
+        self.evaluation = evaluation
         self.rank, self.place = dist.get_rank(), place_of(plan, device.type)
         self.options = job.run_options()
         self.source = open_planned_source(plan)
@@ -143,10 +153,7 @@ class DeviceTrainer:
             The loss and the norm of all gradients, the same on every device.
         """
         asked = self.wish.is_there
-        inputs = {
-            key: _ready(self.place.share(value), self.plan).to(self.device)
-            for key, value in batch.inputs(masked).items()
-        }
+        inputs = self._inputs(batch, masked)
         loss = self.engine.step(inputs, max(1, batch.num_target_tokens))
         lay_out_like_parameters(self.parameters.values())
         self.place.sum_gradients(self.parameters.values())
@@ -158,6 +165,31 @@ class DeviceTrainer:
         dist.all_reduce(totals)
         self.is_stopping = bool(totals[2])
         return float(totals[0]), float(totals[1]) ** 0.5
+
+    def _inputs(self, batch: Batch | OwnBatch, masked: bool) -> dict[str, torch.Tensor]:
+        """What this copy computes of a batch, on its device."""
+        return {
+            key: _ready(self.place.share(value), self.plan).to(self.device)
+            for key, value in batch.inputs(masked).items()
+        }
+
+    def evaluate(self, sequences: Sequences) -> float:
+        """The mean loss of all target tokens; all devices call it together.
+
+        Args:
+            sequences: Any number of rows, at least one target token in all.
+
+        Returns:
+            The loss, the same on every device.
+        """
+        loss, num_tokens = 0.0, 0
+        for batch in batches_once(sequences, self.plan.global_batch_size):
+            inputs = self._inputs(batch, sequences.has_padding)
+            loss += self.engine.evaluate(inputs)
+            num_tokens += batch.num_target_tokens
+        total = torch.tensor(loss, dtype=torch.float64).to(self.device)
+        dist.all_reduce(total)
+        return float(total) / num_tokens
 
     def step(
         self, number: int, batch: Batch | OwnBatch, lr: float, masked: bool
@@ -228,6 +260,9 @@ class DeviceTrainer:
                 metrics = self.step(number, batch, lr, sequences.has_padding)
             if num_here <= 2 or place > 2:
                 timed.append(metrics.step_s)
+            if self.evaluation is not None and self._is_evaluated(number):
+                eval_loss = self.evaluate(self.evaluation)
+                metrics = replace(metrics, eval_loss=eval_loss)
             if recorder is not None:
                 recorder.note(metrics)
             ends = self.is_stopping or number == job.num_steps
@@ -263,6 +298,11 @@ class DeviceTrainer:
             card,
             self.place.pipeline,
         )
+
+    def _is_evaluated(self, number: int) -> bool:
+        every = self.options.eval_every
+        is_due = every is not None and number % every == 0
+        return is_due or number == self.job.num_steps
 
     def _is_due(self, number: int) -> bool:
         every = self.options.save_every
@@ -306,6 +346,7 @@ def train_device(
     sequences: Sequences | OwnRows,
     device: torch.device,
     wish: StopWish | None = None,
+    evaluation: Sequences | None = None,
 ) -> None:
     """Train the stages of one device of a job from start to end.
 
@@ -317,6 +358,7 @@ def train_device(
         sequences: The job's data.
         device: Where it computes.
         wish: Whether somebody asked this process to stop.
+        evaluation: What the model is evaluated on, if anything.
     """
-    DeviceTrainer(job, device, wish).train(sequences)
+    DeviceTrainer(job, device, wish, evaluation).train(sequences)
     dist.barrier()

@@ -43,7 +43,7 @@ def main(job_path: Path) -> None:
     try:
         wish = StopWish(Path(job.work_dir))
         wish.outlive_shared_signal()
-        _train_in_group(job, job.sequences(), rank, None, wish)
+        _train_in_group(job, job.sequences(), rank, None, wish, job.evaluation())
     except Exception as error:
         save_failure(_failure(error, job, rank), Path(job.work_dir))
         traceback.print_exc(file=(Path(job.work_dir) / f"rank-{rank}.log").open("w"))
@@ -51,7 +51,12 @@ def main(job_path: Path) -> None:
         os._exit(1)
 
 
-def join(job: Job, sequences: Sequences | OwnRows, store: Store) -> None:
+def join(
+    job: Job,
+    sequences: Sequences | OwnRows,
+    evaluation: Sequences | None,
+    store: Store,
+) -> None:
     """Train one device in a process that nobody of ours watches.
 
     A failure is said on stderr, unless it only tells that another process failed,
@@ -60,13 +65,14 @@ def join(job: Job, sequences: Sequences | OwnRows, store: Store) -> None:
     Args:
         job: The run.
         sequences: The job's data.
+        evaluation: What the model is evaluated on, if anything.
         store: Where the processes meet.
     """
     rank = int(os.environ["RANK"])
     wish = StopWish()
     wish.remember_signals()
     try:
-        _train_in_group(job, sequences, rank, store, wish)
+        _train_in_group(job, sequences, rank, store, wish, evaluation)
     except Exception as error:
         failure = _failure(error, job, rank)
         if not failure.is_echo:
@@ -92,6 +98,7 @@ def _train_in_group(
     rank: int,
     store: Store | None,
     wish: StopWish,
+    evaluation: Sequences | None,
 ) -> None:
     device = _open_device(job.plan)
     backend = "nccl" if device.type == "cuda" else "gloo"
@@ -99,7 +106,7 @@ def _train_in_group(
         backend, store=store, rank=rank, world_size=job.plan.num_processes
     )
     with quiet_transformers():
-        train_device(job, sequences, device, wish)
+        train_device(job, sequences, device, wish, evaluation)
     dist.destroy_process_group()
 
 

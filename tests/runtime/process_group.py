@@ -36,7 +36,8 @@ def _train(job_path, _):
     from planner.runtime.trainer import train_device
 
     job = load_job(job_path)
-    train_device(job, job.sequences(), torch.device("cpu"))
+    device = torch.device("cpu")
+    train_device(job, job.sequences(), device, evaluation=job.evaluation())
 
 
 class Processes:
