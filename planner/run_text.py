@@ -37,6 +37,13 @@ def describe_run(record: RunRecord, metrics: Sequence[StepMetrics]) -> str:
             f"loss: {metrics[0].loss:.4f} in step {metrics[0].step}, "
             f"{metrics[-1].loss:.4f} in step {metrics[-1].step}"
         )
+    evaluated = [x for x in metrics if x.eval_loss is not None]
+    if evaluated:
+        last = evaluated[-1]
+        parts.append(
+            f"evaluation: loss {last.eval_loss:.4f}, perplexity "
+            f"{last.eval_perplexity:.4g} after step {last.step}"
+        )
     return "\n".join(parts)
 
 

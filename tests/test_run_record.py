@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -110,6 +111,9 @@ def test_the_text_of_a_run_puts_predicted_beside_measured():
     assert "loss: 3.0000 in step 1, 2.5000 in step 2" in text
     assert "0 on a:0" in text
     assert "loss: 1.0000 in the only step" in describe_run(RECORD, [metrics(1)])
+    evaluated = describe_run(RECORD, [replace(metrics(1), eval_loss=2.0)])
+    assert "evaluation: loss 2.0000, perplexity 7.389 after step 1" in evaluated
+    assert replace(metrics(1), eval_loss=1e9).eval_perplexity == math.inf
     assert "0 B / 1.00 KiB" in text
 
 

@@ -24,6 +24,7 @@ MEMORY_COLORS = {
 }
 BOTTLENECK_COLOR = "#d55e00"
 SERIES_COLOR = "#0072b2"
+EVALUATION_COLOR = "#d55e00"
 
 # Drawn in these exact values, which nothing else uses, and turned into the
 # page's own colours when a figure is embedded.

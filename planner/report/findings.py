@@ -155,13 +155,16 @@ def loss_finding(metrics: Sequence[StepMetrics]) -> str:
     if broken := [entry.step for entry in metrics if not math.isfinite(entry.loss)]:
         return f"Loss is not a finite number at step {broken[0]}"
     first, last = metrics[0], metrics[-1]
+    evaluated = [x.eval_loss for x in metrics if x.eval_loss is not None]
+    more = f", {evaluated[-1]:.4g} in the last evaluation" if evaluated else ""
     if len(metrics) == 1:
-        return f"Loss is {last.loss:.4g} after one step"
+        return f"Loss is {last.loss:.4g} after one step{more}"
     verb = "falls" if last.loss < first.loss else "rises"
     if last.loss == first.loss:
-        return f"Loss stays at {last.loss:.4g} over {len(metrics)} steps"
+        return f"Loss stays at {last.loss:.4g} over {len(metrics)} steps{more}"
     return (
-        f"Loss {verb} from {first.loss:.4g} to {last.loss:.4g} in {len(metrics)} steps"
+        f"Loss {verb} from {first.loss:.4g} to {last.loss:.4g} in {len(metrics)} "
+        f"steps{more}"
     )
 
 

@@ -38,3 +38,12 @@ def test_a_loss_that_is_not_finite_leaves_the_rest_drawn():
 def test_one_step_is_still_seen():
     above, _ = drawn(make_metrics(1))
     assert above.get_lines()[0].get_marker() == "o"
+
+
+def test_evaluations_are_marked_in_the_axes_of_the_loss():
+    good = make_metrics(4)
+    above, below = drawn((*good[:3], replace(good[3], eval_loss=2.5)))
+    _, marks = above.get_lines()
+    assert (list(marks.get_xdata()), list(marks.get_ydata())) == ([4], [2.5])
+    assert above.get_legend().get_texts()[0].get_text() == "evaluation"
+    assert len(below.get_lines()) == 1

@@ -97,6 +97,8 @@ def test_the_loss_says_where_it_went():
     assert findings.loss_finding(metrics[::-1]).startswith("Loss rises from 3.1 to 4")
     assert findings.loss_finding(metrics[:1]) == "Loss is 4 after one step"
     assert findings.loss_finding(metrics[:1] * 2) == "Loss stays at 4 over 2 steps"
+    evaluated = [*metrics[:-1], replace(metrics[-1], eval_loss=3.25)]
+    assert findings.loss_finding(evaluated).endswith(", 3.25 in the last evaluation")
 
 
 def test_the_gradient_norm_says_its_end_and_its_largest():

@@ -26,6 +26,8 @@ def _serve(rank, connection):
             dist.destroy_process_group()
             connection.send((found, None))
         except Exception:
+            if dist.is_initialized():  # or every case after this one fails, too
+                dist.destroy_process_group()
             connection.send((None, traceback.format_exc()))
 
 

@@ -139,3 +139,45 @@ def test_every_needs_something_to_evaluate(tmp_path):
         RunOptions(output_dir=tmp_path, eval_every=5)
     with pytest.raises(WishError, match="--eval-every is 0"):
         RunOptions(output_dir=tmp_path, eval_data="builtin", eval_every=0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "change"), [([3, 5], {}), ([2, 2, 3, 1], {"schedule": "zb-v"})]
+)
+def test_it_takes_no_more_memory_than_training(
+    processes, folders, lines, held_out, tmp_path, counts, change
+):
+    plan = make_plan(folders["llama"], LLAMA, counts, num_devices=2, **change)
+    options = RunOptions(
+        output_dir=tmp_path / "run", data=str(lines), eval_data=str(held_out), steps=1
+    )
+    work_dir = tmp_path / "work"
+    work_dir.mkdir()
+    job_path = prepare_job(plan, options, work_dir).save()
+    for training, evaluation, left in processes.call(_peaks, job_path, 2):
+        assert evaluation <= training
+        assert left == 0
+
+
+def _peaks(job_path, _):
+    """Peak bytes of a step and of an evaluation, and what the latter leaves."""
+    from planner.measure.live_bytes import LiveBytes, all_tensors
+    from planner.runtime.job import load_job
+    from planner.runtime.trainer import DeviceTrainer
+
+    job = load_job(job_path)
+    rows, held_out = job.sequences(), job.evaluation()
+    trainer = DeviceTrainer(job, torch.device("cpu"))
+    batch = rows.batch(torch.arange(4), 4)
+    trainer.step(1, batch, 1e-3, rows.has_padding)
+    data = [*rows.tensors().values(), *held_out.tensors().values()]
+    with LiveBytes(all_tensors(ignore=data)) as training:
+        trainer.step(2, batch, 1e-3, rows.has_padding)
+    with LiveBytes(all_tensors(ignore=data)) as evaluating:
+        before = evaluating.current_bytes
+        trainer.evaluate(held_out)
+    return (
+        training.peak_bytes,
+        evaluating.peak_bytes,
+        max(evaluating.current_bytes - before, 0),
+    )
