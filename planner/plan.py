@@ -238,6 +238,7 @@ class PlanPrediction:
         reduce_s: Summing all gradients over the copies of the pipeline [s].
         optimizer_s: Optimizer step of the slowest stage [s].
         bubble_fraction: 1 - busy / (devices * makespan).
+        recompute_fraction: Share of the makespan in which cards run F again.
         tokens_per_s: Tokens of the global batch per step time [1/s].
     """
 
@@ -247,6 +248,7 @@ class PlanPrediction:
     reduce_s: NonNegativeFloat = 0.0
     optimizer_s: NonNegativeFloat = 0.0
     bubble_fraction: NonNegativeFloat = 0.0
+    recompute_fraction: NonNegativeFloat = 0.0
     tokens_per_s: NonNegativeFloat = 0.0
 
 
@@ -322,6 +324,31 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """The best plan that was found in another way of the searched space.
+
+    Attributes:
+        schedule: Its name.
+        num_copies: Of the pipeline.
+        stages_per_device: How many stages each card works on.
+        microbatch_size: Sequences of one microbatch.
+        layers_per_stage: How many layers each stage holds.
+        num_recomputed: How many layers are recomputed in all.
+        peak_bytes: Of the card that needs most [bytes].
+        step_s: Simulated step time [s].
+    """
+
+    schedule: str
+    num_copies: PositiveInt = 1
+    stages_per_device: PositiveInt = 1
+    microbatch_size: PositiveInt
+    layers_per_stage: tuple[int, ...]
+    num_recomputed: NonNegativeInt = 0
+    peak_bytes: NonNegativeInt
+    step_s: NonNegativeFloat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRef:
     """Which profile a plan was made from.
 
@@ -355,6 +382,7 @@ class Plan:
         predicted: What a step is expected to take.
         solver: How sure we are.
         baselines: What others would do.
+        alternatives: What else was found, the quickest first.
         given_cards: Names of the user's cards in the order given, on CUDA that of
             the machine; empty if not known.
         copies: Of every further copy of the pipeline, the cards that its devices
@@ -380,6 +408,7 @@ class Plan:
     predicted: PlanPrediction
     solver: SolverReport
     baselines: tuple[Baseline, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     given_cards: tuple[str, ...] = ()
     copies: tuple[tuple[str, ...], ...] = ()
     copies_link: LinkPlan | None = None

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
-from planner.plan import CardPlan, Plan, StagePlan
+from planner.plan import Alternative, CardPlan, Plan, StagePlan
 from planner.units import (
     GIB,
     KIB,
@@ -25,6 +25,9 @@ from planner.units import (
 _BAR_CELLS = 10
 # Smaller differences of step times are those of rounding.
 _SAME = 1e-6
+# Smaller shares of a step are not told.
+_WORTH_TELLING = 0.001
+_MOST_ALTERNATIVES = 3
 _WIDTH = 100
 _INDENT = " " * 7
 _HEADER = ("stage", "device", "memory", "busy", "F", "B", "layers")
@@ -50,9 +53,11 @@ def describe_plan(plan: Plan) -> str:
             *_other_copies(plan),
             "",
             *_result(plan),
+            *_where_time_goes(plan),
             *_optimizer(plan),
             *_cards(plan),
             *_links(plan),
+            *_alternatives(plan),
             *_others(plan),
             *_wished_cut(plan),
             _proof(plan),
@@ -262,6 +267,60 @@ def _result(plan: Plan) -> list[str]:
         f"bubble {format_percent(predicted.bubble_fraction)}, "
         f"{busy:.2f} of {plan.num_cards_text} busy"
     ]
+
+
+def _where_time_goes(plan: Plan) -> list[str]:
+    """What keeps a step from being all work, and the card with the least room."""
+    predicted = plan.predicted
+    if not predicted.step_s or not predicted.makespan_s:
+        return []
+    share = predicted.makespan_s / predicted.step_s
+    parts = {
+        "bubble": predicted.bubble_fraction * share,
+        "recompute": predicted.recompute_fraction * share,
+        "optimizer": predicted.optimizer_s / predicted.step_s,
+        "sums of gradients": (predicted.tie_s + predicted.reduce_s) / predicted.step_s,
+    }
+    lost = [
+        f"{name} {format_percent(part)}"
+        for name, part in sorted(parts.items(), key=lambda item: -item[1])
+        if part >= _WORTH_TELLING
+    ]
+    fullest = min(plan.cards, key=lambda card: -card.excess_bytes)
+    room = ""
+    if fullest.capacity_bytes:
+        room = f"; {fullest.device} has least room, {_spare(fullest)} left"
+    return _wrapped(f"not work: {', '.join(lost) or 'nothing'}{room}")
+
+
+def _spare(card: CardPlan) -> str:
+    return format_bytes(max(-card.excess_bytes, 0))
+
+
+def _alternatives(plan: Plan) -> list[str]:
+    ours_s = plan.predicted.step_s
+    if not ours_s or not plan.alternatives:
+        return []
+    told = [
+        f"{_difference(plan, other)} {other.step_s / ours_s:.2f}x"
+        for other in plan.alternatives[:_MOST_ALTERNATIVES]
+    ]
+    return _wrapped(f"next best: {', '.join(told)} the time")
+
+
+def _difference(plan: Plan, other: Alternative) -> str:
+    """In what another plan of the search is not like this one."""
+    parts = [other.schedule]
+    if other.num_copies != plan.num_copies:
+        copies = "copy" if other.num_copies == 1 else "copies"
+        parts.append(f"{other.num_copies} {copies}")
+    count = plan.num_stages // plan.num_devices
+    if other.stages_per_device != count and other.num_copies == plan.num_copies:
+        parts.append(f"{other.stages_per_device} a card")
+    if other.microbatch_size != plan.schedule.microbatch_size:
+        parts.append(f"microbatches of {other.microbatch_size}")
+    more = f" ({', '.join(parts[1:])})" if parts[1:] else ""
+    return f"{parts[0]}{more}"
 
 
 def _others(plan: Plan) -> list[str]:

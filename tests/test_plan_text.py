@@ -79,6 +79,7 @@ def test_a_plan_is_one_table_one_result_and_one_proof():
         "       layers.2, head (1 recomputed)",
         "",
         "480 ms a step, 8.53 k tokens/s, bubble 25.0 %, 1.50 of 2 cards busy",
+        "not work: bubble 25.0 %; rtx3090:1 has least room, 512 MiB left",
         "beside it: even layers 1.25x the time",
         "do not fit: equal time",
         "optimal: no cut has a shorter step under a named schedule; 3 simulated in "

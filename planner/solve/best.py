@@ -4,34 +4,18 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
-import planner
-from planner.cards import Cluster, Link, LinksFrom
+from planner.cards import Cluster
 from planner.errors import WishError
 from planner.memory import stage_parameters
 from planner.model_profile import ModelProfile
 from planner.optimizers import automatic_optimizers
-from planner.plan import (
-    SAME_DEVICE,
-    Baseline,
-    FreeCut,
-    LinkPlan,
-    OptimizerPlan,
-    Plan,
-    PlanPrediction,
-    ProfileRef,
-    SchedulePlan,
-    SolverReport,
-    StagePlan,
-    StagePrediction,
-)
-from planner.schedule.actions import format_actions
+from planner.plan import Baseline, FreeCut, Plan, ProfileRef, SolverReport
 from planner.solve.arrangements import best_arrangement
+from planner.solve.as_plan import as_plan
 from planner.solve.baselines import baselines
 from planner.solve.candidate import Candidate
 from planner.solve.check import check_plan
-from planner.solve.copies import joined
 from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
 from planner.solve.moved_layers import quickest
@@ -122,7 +106,14 @@ def best_plan(
         free_cut=_free_cut(profile, cluster, wishes, found.best, deadline),
     )
     plan = replace(
-        _plan(profile, found.best, profile_ref, report, tuple(passed_over)),
+        as_plan(
+            profile,
+            found.best,
+            profile_ref=profile_ref,
+            report=report,
+            passed_over=tuple(passed_over),
+            others=found.others,
+        ),
         given_cards=tuple(device.name for device in cluster.devices),
     )
     check_plan(plan, profile)
@@ -241,12 +232,18 @@ def _search_all(
             own, cut_deadline=-math.inf if wishes.layers_per_stage else until_s
         )
         num_candidates += len(made)
+        own += made
         if wishes.schedule == PLANNED:
             best = known
         best = _better(best, made)
         if best is not None and best.setting.schedule == PLANNED:
             bound_s = min(bound_s, *(least_step_s(x, wishes) for x in settings))
-    return Found(best=best, bound_s=bound_s, num_candidates=num_candidates)
+    return Found(
+        best=best,
+        bound_s=bound_s,
+        num_candidates=num_candidates,
+        others=tuple(own),
+    )
 
 
 def _is_promising(setting: Setting, best: Candidate | None, wishes: Wishes) -> bool:
@@ -358,121 +355,3 @@ def _check_counts(profile: ModelProfile, cluster: Cluster, wishes: Wishes) -> No
                 f"'{profile.layers[last + 1].name}', which belong together"
             )
             raise WishError(msg)
-
-
-def _plan(
-    profile: ModelProfile,
-    candidate: Candidate,
-    profile_ref: ProfileRef,
-    report: SolverReport,
-    passed_over: tuple[str, ...],
-) -> Plan:
-    setting, timeline = candidate.setting, candidate.timeline
-    batch = setting.num_copies * setting.num_microbatches * setting.microbatch_size
-    num_tokens = batch * profile.seq_len
-    return Plan(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={**profile.versions, "planner": planner.__version__},
-        model=profile.model,
-        profile=profile_ref,
-        device_type=setting.cluster.type,
-        dtype=profile.dtype,
-        attention=profile.attention,
-        trust_remote_code=profile.trust_remote_code,
-        seq_len=profile.seq_len,
-        global_batch_size=batch,
-        stages=_stages(candidate),
-        links=_link_plans(setting),
-        schedule=SchedulePlan(
-            name=setting.schedule,
-            num_microbatches=setting.num_microbatches,
-            microbatch_size=setting.microbatch_size,
-            actions=format_actions(setting.actions),
-        ),
-        optimizer=OptimizerPlan(
-            name=setting.optimizer.name,
-            bytes_per_parameter=setting.optimizer.bytes_per_parameter,
-            passed_over=passed_over,
-        ),
-        predicted=PlanPrediction(
-            step_s=candidate.step_s,
-            makespan_s=timeline.makespan_s,
-            tie_s=setting.tie_s,
-            reduce_s=setting.exchange_s - setting.tie_s + candidate.reduce_s,
-            optimizer_s=candidate.optimizer_s,
-            bubble_fraction=timeline.bubble_fraction,
-            tokens_per_s=num_tokens / candidate.step_s if candidate.step_s else 0.0,
-        ),
-        solver=report,
-        baselines=baselines(_on_all_cards(setting), candidate),
-        copies=tuple(
-            tuple(device.name for device in cluster.devices)
-            for cluster in setting.copies
-        ),
-        copies_link=_link_plan(setting.cluster.links[0], setting.cluster.links_from)
-        if setting.copies
-        else None,
-    )
-
-
-def _on_all_cards(setting: Setting) -> Setting:
-    """What others are compared on: a single pipeline, 1F1B in place of copies."""
-    if not setting.copies:
-        return setting
-    return replace(
-        setting,
-        cluster=joined((setting.cluster, *setting.copies)),
-        copies=(),
-        schedule="1f1b",
-        stages_per_device=1,
-        placement="loop",
-        num_microbatches=setting.num_copies * setting.num_microbatches,
-        order=None,
-    )
-
-
-def _link_plans(setting: Setting) -> tuple[LinkPlan, ...]:
-    links = [setting.link_after(stage) for stage in range(setting.num_stages - 1)]
-    return tuple(
-        _link_plan(link, setting.cluster.links_from) if link else SAME_DEVICE
-        for link in links
-    )
-
-
-def _link_plan(link: Link, origin: LinksFrom) -> LinkPlan:
-    return LinkPlan(
-        name=link.name,
-        bandwidth=link.bandwidth if math.isfinite(link.bandwidth) else None,
-        latency_s=link.latency_s,
-        origin=origin,
-    )
-
-
-def _stages(candidate: Candidate) -> tuple[StagePlan, ...]:
-    setting = candidate.setting
-    names = [layer.name for layer in setting.layers]
-    busy_fraction, memory = candidate.busy_fraction, candidate.memory()
-    return tuple(
-        StagePlan(
-            index=index,
-            device=setting.device(index).name,
-            first_layer=first,
-            last_layer=last,
-            layers=tuple(names[first : last + 1]),
-            recompute=tuple(names[i] for i in sorted(candidate.recompute[index])),
-            predicted=StagePrediction(
-                memory_bytes=memory[index],
-                capacity_bytes=setting.device(index).memory_bytes,
-                forward_s=times.forward_s,
-                backward_s=times.backward_s,
-                input_grad_s=times.input_grad_s,
-                weight_grad_s=times.weight_grad_s,
-                send_forward_s=times.send_forward_s,
-                send_backward_s=times.send_backward_s,
-                busy_fraction=busy_fraction[index],
-            ),
-        )
-        for index, ((first, last), times) in enumerate(
-            zip(candidate.cut, candidate.times, strict=True)
-        )
-    )

@@ -62,6 +62,18 @@ class Candidate:
         """Whether every device is large enough."""
         return max(self.excess_bytes) <= 0
 
+    @property
+    def recompute_fraction(self) -> float:
+        """Share of the makespan in which devices run F again."""
+        setting, makespan_s = self.setting, self.timeline.makespan_s
+        again_s = sum(
+            setting.layers[layer].again_s / setting.device(stage).speed
+            for stage, layers in enumerate(self.recompute)
+            for layer in sorted(layers)
+        )
+        whole_s = setting.num_devices * makespan_s
+        return setting.num_microbatches * again_s / whole_s if whole_s else 0.0
+
     def memory(self) -> tuple[MemoryBreakdown, ...]:
         """What takes the room.
 

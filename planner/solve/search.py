@@ -56,12 +56,14 @@ class Found:
             infinite if none fits.
         num_candidates: How many cuts were simulated.
         own: The quickest plan of this setting that was simulated, if any.
+        others: Of a search of several settings, what was found in each.
     """
 
     best: Candidate | None
     bound_s: float
     num_candidates: int
     own: Candidate | None = None
+    others: tuple[Candidate, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
