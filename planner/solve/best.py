@@ -16,6 +16,7 @@ from planner.solve.as_plan import as_plan
 from planner.solve.baselines import baselines
 from planner.solve.candidate import Candidate
 from planner.solve.check import check_plan
+from planner.solve.copies import copy_counts
 from planner.solve.ilp import TOLERANCE
 from planner.solve.infeasible import infeasible
 from planner.solve.moved_layers import quickest
@@ -315,7 +316,9 @@ def _quick_answer_with(
 
 
 def _check_counts(profile: ModelProfile, cluster: Cluster, wishes: Wishes) -> None:
-    num_layers, num_cards = len(profile.layers), len(cluster)
+    batch = batch_size(profile, len(cluster), wishes)
+    most_copies = max(copy_counts(cluster, batch, wishes))
+    num_layers, num_cards = len(profile.layers), len(cluster) // most_copies
     if num_cards > num_layers:
         msg = (
             f"{num_cards} cards for {num_layers} layers: every card needs at least "

@@ -359,10 +359,15 @@ def settings_of(
     """
     batch = batch_size(profile, len(cluster), wishes)
     found: list[Setting] = []
+    problems: list[WishError] = []
     for count in copy_counts(cluster, batch, wishes):
-        found += _settings_of(
-            profile, parts_of(cluster, count), batch // count, wishes, bool(found)
-        )
+        parts = parts_of(cluster, count)
+        try:
+            found += _settings_of(profile, parts, batch // count, wishes)
+        except WishError as problem:
+            problems.append(problem)
+    if not found:
+        raise problems[0]
     return tuple(found)
 
 
@@ -371,16 +376,10 @@ def _settings_of(
     parts: tuple[Cluster, ...],
     batch: int,
     wishes: Wishes,
-    may_fail: bool,
 ) -> list[Setting]:
     """The settings of so many copies; `batch` is that of one of them."""
     cluster, *copies = parts
-    try:
-        sizes = microbatch_sizes(profile, batch, wishes)
-    except WishError:
-        if may_fail:
-            return []
-        raise
+    sizes = microbatch_sizes(profile, batch, wishes)
     spec = optimizer_spec(wishes.optimizer, profile.dtype)
     most = _most_stages_per_device(profile, cluster, wishes)
     found = [
@@ -403,7 +402,7 @@ def _settings_of(
             schedule, profile.layers_at(size), len(cluster), batch // size, count
         )
     ]
-    if not found and not may_fail:
+    if not found:
         layers = profile.layers_at(sizes[0])
         raise WishError(_why_none(layers, cluster, wishes, batch // sizes[0]))
     return found

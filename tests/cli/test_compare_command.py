@@ -108,7 +108,7 @@ def test_another_way_that_fits_is_told_where_no_plan_does(tmp_path):
         ([], 2, "Missing option '--gpus'"),
         (["tiny.json"], 2, "Missing option '--gpus'"),
         (["tiny.json", "--gpus", "0"], 1, "at least one card is needed"),
-        (["tiny.json", "--gpus", "7"], 1, "use at most --gpus 6"),
+        (["tiny.json", "--gpus", "7", "--copies", "1"], 1, "use at most --gpus 6"),
         (["nowhere.json", "--gpus", "2"], 1, "cannot read the model profile"),
         (["old.json", "--gpus", "2"], 2, "--gpus with a plan: name its profile"),
         (["old.json", "--link", "free"], 2, "--link with a plan: name its profile"),

@@ -183,3 +183,23 @@ def test_a_plan_with_copies_is_judged_again_as_it_was():
     plan = solved(profile, cluster, num_copies=2, schedule="1f1b")
     again = judge_again(plan, profile, cluster)
     assert again.step_s == pytest.approx(plan.predicted.step_s)
+
+
+def test_more_cards_than_layers_are_copies():
+    plan = solved(even_profile(3), cards(8), num_copies=None, global_batch_size=16)
+    assert plan.num_processes == 8
+    assert plan.num_devices <= 3
+    with pytest.raises(WishError, match="8 cards for 3 layers"):
+        solved(even_profile(3), cards(8), num_copies=1, global_batch_size=16)
+
+
+def test_a_cut_by_hand_may_have_copies():
+    plan = solved(
+        even_profile(4),
+        cards(4),
+        num_copies=2,
+        layers_per_stage=(3, 1),
+        schedule="1f1b",
+    )
+    assert [len(stage.layers) for stage in plan.stages] == [3, 1]
+    assert plan.num_copies == 2

@@ -26,13 +26,16 @@ def baselines(setting: Setting, best: Candidate | None) -> tuple[Baseline, ...]:
         best: The plan; None if nothing fits.
 
     Returns:
-        One entry a way, whether it fits or not; none beside a plan for one card.
+        One entry a way, whether it fits or not; none beside a plan for one card,
+        and no pipeline over more cards than a model can be cut for.
     """
     if len(setting.cluster) == 1:
         return ()
+    num_possible = 1 + sum(setting.profile.legal_cuts())
+    is_pipeline = len(setting.cluster) <= num_possible
     entries = [
-        *splits(setting, best),
-        *turns(setting),
+        *(splits(setting, best) if is_pipeline else ()),
+        *(turns(setting) if is_pipeline else ()),
         sharded(setting),
         copies(setting),
         single_card(setting),
