@@ -261,7 +261,7 @@ def test_solve_without_any_profile_says_how_to_make_one():
     ("options", "message"),
     [
         (["--gpus", "0"], "--gpus 0"),
-        (["--gpus", "7"], "6 layers"),
+        (["--gpus", "7", "--copies", "1"], "6 layers"),
         (["--gpus", "rtx9090:2"], "unknown card 'rtx9090'"),
         (["--gpus", "2", "--memory", "24G"], "'24G' is not a size"),
         (["--gpus", "2", "--link", "string"], "'string' is not a link"),
