@@ -14,6 +14,7 @@ GIB = 1024**3
 
 _BINARY = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": 1024**4}
 _DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_COUNTS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _BYTES = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?P<unit>[A-Za-z]*)\s*")
 
 
@@ -70,6 +71,27 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= factor:
             return f"{_three_digits(seconds / factor)} {unit}"
     return f"{_three_digits(seconds / 1e-6)} us"
+
+
+def parse_count(text: str) -> int:
+    """Read `1B`, `300M`, `20k`, `1.5T` or a plain number.
+
+    Args:
+        text: A number, optionally with a unit; upper or lower case.
+
+    Returns:
+        The count, at least 1.
+
+    Raises:
+        WishError: `text` is no such count.
+    """
+    match = _BYTES.fullmatch(text)
+    factor = match and _COUNTS.get(match["unit"].upper())
+    count = round(float(match["number"]) * factor) if match and factor else 0
+    if count < 1:
+        msg = f"'{text}' is not a count; write for example 1B, 300M or 20000"
+        raise WishError(msg)
+    return count
 
 
 def format_count(count: float) -> str:

@@ -12,6 +12,7 @@ from planner.units import (
     format_percent,
     format_seconds,
     parse_bytes,
+    parse_count,
 )
 
 
@@ -77,3 +78,22 @@ def test_numbers_are_written_with_the_unit_that_suits_them(written, expected):
 )
 def test_figures_without_a_unit(number, text):
     assert format_figure(number) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1B", 10**9),
+        ("300m", 300_000_000),
+        ("1.5T", 1_500_000_000_000),
+        ("20000", 20_000),
+    ],
+)
+def test_a_count_is_read_with_its_unit(text, expected):
+    assert parse_count(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "B", "-1B", "0", "1GiB", "many"])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(WishError, match="is not a count"):
+        parse_count(text)

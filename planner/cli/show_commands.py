@@ -15,12 +15,20 @@ from planner.cli.parameters import PATH, as_json
     type=PATH,
     help="Where to write.  [default: reports/ and the name of the source]",
 )
-def report(source: Path, output_dir: Path | None) -> None:
+@click.option(
+    "--tokens",
+    default="1B",
+    show_default=True,
+    help="How many there are to train on: 300M, 1B.",
+)
+def report(source: Path, output_dir: Path | None, tokens: str) -> None:
     """Draw a plan or a run: HTML and pictures."""
     from planner.report import write_report  # matplotlib
+    from planner.units import parse_count
 
     out_dir = output_dir or Path("reports") / source.resolve().stem
-    click.echo(f"wrote {write_report(source, out_dir)}")
+    page = write_report(source, out_dir, num_tokens=parse_count(tokens))
+    click.echo(f"wrote {page}")
 
 
 @click.command()

@@ -1,6 +1,6 @@
 """One self-contained HTML page from a plan or a run, its figures beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from planner.report.source import ReportSource, read_source
 from planner.report.spans import Spans, measured_spans, predicted_spans
 from planner.report.tables import baseline_rows, compared_numbers, compared_rows
 from planner.report.text import balance_text, timeline_text
-from planner.report.verdict import headline, verdict
+from planner.report.verdict import Fact, headline, verdict
 
 _PAGE = "report.html"
 # Files that only some reports have.
@@ -45,12 +45,13 @@ class Step:
     missing: tuple[str, ...] = ()
 
 
-def write_report(source_path: Path, out_dir: Path) -> Path:
+def write_report(source_path: Path, out_dir: Path, *, num_tokens: int) -> Path:
     """Write the page and the figures, each file whole or not at all.
 
     Args:
         source_path: A plan's JSON file or a run directory.
         out_dir: Folder of the report; made if absent.
+        num_tokens: To say how long training on so many takes.
 
     Returns:
         Path of the HTML page, which is written last.
@@ -59,7 +60,7 @@ def write_report(source_path: Path, out_dir: Path) -> Path:
         ArtifactError: The source cannot be read, or the folder not be written.
     """
     source = read_source(source_path)
-    files = report_files(source)
+    files = report_files(source, num_tokens)
     try:
         for name, content in files.items():
             write_atomically(out_dir / name, content)
@@ -72,11 +73,12 @@ def write_report(source_path: Path, out_dir: Path) -> Path:
     return out_dir / _PAGE
 
 
-def report_files(source: ReportSource) -> dict[str, bytes]:
+def report_files(source: ReportSource, num_tokens: int = 10**9) -> dict[str, bytes]:
     """The whole report, without writing it.
 
     Args:
         source: What the report is about.
+        num_tokens: To say how long training on so many takes.
 
     Returns:
         File name to content; the page comes last.
@@ -90,7 +92,8 @@ def report_files(source: ReportSource) -> dict[str, bytes]:
         tables["compared"] = compared_rows(numbers)
         csv = numbers.to_csv(index=False, lineterminator="\n")
         files["predicted_against_measured.csv"] = csv.encode()
-    html = _html(source, step, pictures, tables)
+    facts = verdict(source, step.measured, num_tokens)
+    html = _html(source, step, facts, pictures, tables)
     return files | {_PAGE: html.encode()}
 
 
@@ -129,6 +132,7 @@ def _pictures(source: ReportSource, step: Step) -> tuple[Picture, ...]:
 def _html(
     source: ReportSource,
     step: Step,
+    facts: Sequence[Fact],
     pictures: Mapping[str, RenderedPicture],
     tables: Mapping[str, Any],
 ) -> str:
@@ -146,7 +150,7 @@ def _html(
         source=source,
         plan=source.plan,
         headline=headline(source),
-        facts=verdict(source, step.measured),
+        facts=facts,
         missing=source.missing + step.missing,
         pictures=pictures,
         compared=tables.get("compared", ()),

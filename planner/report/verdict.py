@@ -16,7 +16,6 @@ from planner.report.spans import Spans, bubble_fraction
 from planner.units import format_bytes, format_count, format_percent, format_seconds
 
 _DAY_S = 86_400
-_BILLION = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +50,15 @@ def headline(source: ReportSource) -> str:
     return f"{model_name(plan)} on {cards(plan)}: {fit}, {step}"
 
 
-def verdict(source: ReportSource, measured_step: Spans = ()) -> tuple[Fact, ...]:
+def verdict(
+    source: ReportSource, measured_step: Spans = (), num_tokens: int = 10**9
+) -> tuple[Fact, ...]:
     """The answers, most important first.
 
     Args:
         source: What the report is about.
         measured_step: Spans of the measured step; empty if there are none.
+        num_tokens: To say how long training on so many takes.
 
     Returns:
         Model, cards, fit, step time, tokens, bubble, bottleneck, proof.
@@ -67,7 +69,7 @@ def verdict(source: ReportSource, measured_step: Spans = ()) -> tuple[Fact, ...]
         Fact(title="Cards", value=cards(plan), detail=_work(plan)),
         _fit(source),
         _step_time(source),
-        _tokens(source),
+        _tokens(source, num_tokens),
         _bubble(plan, measured_step),
         _bottleneck(source),
         _proof(plan),
@@ -97,8 +99,7 @@ def cards(plan: Plan) -> str:
     Returns:
         Such as `2 x rtx3090, 1 x rtx4090`.
     """
-    devices = {stage.device: stage.device.split(":")[0] for stage in plan.stages}
-    counts = Counter(devices.values()).items()
+    counts = Counter(name.split(":")[0] for name in plan.used_cards).items()
     times = "\N{MULTIPLICATION SIGN}"
     return ", ".join(f"{count} {times} {kind}" for kind, count in counts)
 
@@ -163,7 +164,7 @@ def _step_time(source: ReportSource) -> Fact:
     )
 
 
-def _tokens(source: ReportSource) -> Fact:
+def _tokens(source: ReportSource, num_tokens: int) -> Fact:
     predicted = source.plan.predicted.tokens_per_s
     measured = source.measured.tokens_per_s if source.measured else 0.0
     rate = measured or predicted
@@ -171,8 +172,16 @@ def _tokens(source: ReportSource) -> Fact:
         "Tokens a second",
         f"{predicted:,.0f}",
         f"{measured:,.0f}" if measured else "",
-        detail=f"{_BILLION / rate / _DAY_S:,.1f} days for 1 B tokens" if rate else "",
+        detail=_days(num_tokens, rate) if rate else "",
     )
+
+
+def _days(num_tokens: int, tokens_per_s: float) -> str:
+    days = num_tokens / tokens_per_s / _DAY_S
+    # Exactly: a user's own number, not rounded to three digits.
+    count = f"{num_tokens / 10**9:g} B" if num_tokens >= 10**9 else f"{num_tokens:,}"
+    long = f"{days:,.1f} days" if days >= 1 else f"{days * 24:.2g} hours"
+    return f"{long} for {count} tokens"
 
 
 def _bubble(plan: Plan, measured_step: Spans) -> Fact:

@@ -416,7 +416,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch, plan_path):
 def test_report_says_what_it_wrote(monkeypatch, arguments, out_dir):
     monkeypatch.setattr(
         "planner.report.write_report",
-        lambda source, folder: folder / f"{source.stem}.html",
+        lambda source, folder, num_tokens: folder / f"{source.stem}.html",
         raising=False,
     )
     result = call("report", *arguments)

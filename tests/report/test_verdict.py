@@ -65,6 +65,10 @@ def test_days_for_a_billion_tokens_follow_from_the_rate():
     plan = make_plan()
     slow = replace(plan, predicted=replace(plan.predicted, tokens_per_s=1e9 / 86_400))
     assert facts(slow)["Tokens a second"].detail == "1.0 days for 1 B tokens"
+    own = verdict(source_of(slow), (), 2_500_000_000)
+    assert own[4].detail == "2.5 days for 2.5 B tokens"
+    few = verdict(source_of(slow), (), 1_000_000)
+    assert few[4].detail == "0.024 hours for 1,000,000 tokens"
 
 
 def test_a_plan_that_is_not_proven_is_not_called_optimal():
