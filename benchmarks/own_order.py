@@ -29,7 +29,8 @@ from planner.solve.candidate import Candidate
 from planner.solve.moved_layers import quickest
 from planner.solve.own_order import least_step_s, with_own_order
 from planner.solve.search import search
-from planner.solve.setting import Cut, Setting, settings_of
+from planner.solve.setting import Cut, Setting
+from planner.solve.settings import settings_of
 from planner.solve.shared_cuts import with_shared_cuts
 
 PROFILES = Path(__file__).parents[1] / "profiles"

@@ -53,7 +53,7 @@ class Failure:
     """What happened to one process.
 
     Attributes:
-        device: The process: its row of the schedule, from 0.
+        device: The process: its rank, from 0.
         where: Its stages with their layers, or the only one that failed.
         message: The error, one line.
         time_s: When, on the clock of the wall [s].

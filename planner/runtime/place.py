@@ -63,9 +63,9 @@ class Place:
             parameters: Each tensor once, in the same order in every copy; one that
                 has a gradient in any copy has one in all of them afterwards.
         """
-        if self.replicas is None:
-            return
         own = list(parameters)
+        if self.replicas is None or not own:
+            return
         has = torch.tensor(
             [p.grad is not None for p in own], dtype=torch.uint8, device=own[0].device
         )

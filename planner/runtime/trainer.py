@@ -261,8 +261,7 @@ class DeviceTrainer:
             if num_here <= 2 or place > 2:
                 timed.append(metrics.step_s)
             if self.evaluation is not None and self._is_evaluated(number):
-                eval_loss = self.evaluate(self.evaluation)
-                metrics = replace(metrics, eval_loss=eval_loss)
+                metrics = self._evaluated(metrics, self.evaluation)
             if recorder is not None:
                 recorder.note(metrics)
             ends = self.is_stopping or number == job.num_steps
@@ -298,6 +297,17 @@ class DeviceTrainer:
             card,
             self.place.pipeline,
         )
+
+    def _evaluated(self, metrics: StepMetrics, sequences: Sequences) -> StepMetrics:
+        """The metrics of a step with the loss of an evaluation."""
+        eval_loss = self.evaluate(sequences)
+        if not math.isfinite(eval_loss):
+            msg = (
+                f"the loss of the evaluation after step {metrics.step} is {eval_loss}; "
+                "use a lower --lr, or look at the data of --eval-data"
+            )
+            raise RunError(msg)
+        return replace(metrics, eval_loss=eval_loss)
 
     def _is_evaluated(self, number: int) -> bool:
         every = self.options.eval_every

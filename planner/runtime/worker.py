@@ -123,6 +123,7 @@ def _open_device(plan: Plan) -> torch.device:
         number = card_number(plan, number, found)
     device = torch.device("cuda", number)
     torch.cuda.set_device(device)
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # a device mesh leaves only a device alone that is in use
     return device
 
 

@@ -26,7 +26,8 @@ from planner.model_profile import ModelProfile
 from planner.solve.candidate import Candidate
 from planner.solve.own_order import least_step_s
 from planner.solve.search import search
-from planner.solve.setting import PLANNED, Setting, settings_of
+from planner.solve.setting import PLANNED, Setting
+from planner.solve.settings import settings_of
 from planner.solve.wishes import Wishes, batch_size
 from planner.stage_links import links_in_order
 

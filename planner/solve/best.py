@@ -27,8 +27,8 @@ from planner.solve.setting import (
     Setting,
     counts_of,
     cut_from_counts,
-    settings_of,
 )
+from planner.solve.settings import settings_of
 from planner.solve.shared_cuts import with_shared_cuts
 from planner.solve.wishes import Wishes, batch_size
 

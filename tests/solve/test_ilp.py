@@ -12,7 +12,8 @@ from planner.solve.columns import ColumnTables
 from planner.solve.ilp import propose
 from planner.solve.paths import first_paths
 from planner.solve.relaxation import step_bound_s
-from planner.solve.setting import cut_from_counts, settings_of
+from planner.solve.setting import cut_from_counts
+from planner.solve.settings import settings_of
 from planner.solve.wishes import Wishes
 
 HOME = (0, 1, 2)

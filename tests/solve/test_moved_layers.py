@@ -9,7 +9,8 @@ from solver_profiles import random_cluster, random_profile
 from planner.solve.moved_layers import NearCuts, quickest
 from planner.solve.own_order import own_orders
 from planner.solve.search import search
-from planner.solve.setting import counts_of, settings_of
+from planner.solve.setting import counts_of
+from planner.solve.settings import settings_of
 from planner.solve.wishes import Wishes
 
 

@@ -14,7 +14,8 @@ from planner.optimizers import automatic_optimizers
 from planner.solve import Wishes, best, best_plan, check_plan, search
 from planner.solve.candidate import judge
 from planner.solve.ilp import propose
-from planner.solve.setting import cut_from_counts, settings_of
+from planner.solve.setting import cut_from_counts
+from planner.solve.settings import settings_of
 
 
 def all_counts(num_layers, num_stages):

@@ -8,7 +8,7 @@ from solver_profiles import random_cluster, random_profile
 
 from planner.solve.moved_layers import NearCuts, quickest
 from planner.solve.search import search
-from planner.solve.setting import settings_of
+from planner.solve.settings import settings_of
 from planner.solve.shared_cuts import with_shared_cuts
 from planner.solve.wishes import Wishes
 

@@ -9,7 +9,7 @@ from planner.cards import Link
 from planner.model_profile import ModelProfile
 from planner.solve import Wishes, best_plan
 from planner.solve.columns import ColumnTables
-from planner.solve.setting import settings_of
+from planner.solve.settings import settings_of
 
 QUICK = Link(name="quick", bandwidth=100.0, latency_s=1.0)
 SLOW = Link(name="slow", bandwidth=10.0, latency_s=2.0)

@@ -1,7 +1,7 @@
 """Settings whose splits can be counted, for the tests of what others would do."""
 
 from planner.model_profile import LayerProfile, ModelProfile
-from planner.solve.setting import settings_of
+from planner.solve.settings import settings_of
 from planner.solve.wishes import Wishes
 
 
