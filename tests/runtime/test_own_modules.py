@@ -121,7 +121,7 @@ def test_one_layer_on_each_of_four_cards(tmp_path, monkeypatch):
     call(["profile", "four_layers:make", "--device", "cpu", "--seq-len", "16"])
     solve = "solve --gpus 4 --layers-per-stage 1,1,1,1 --global-batch-size 4"
     solved = call([*solve.split(), "-o", "plan.json"])
-    assert [line.split()[-1] for line in solved.splitlines() if "cpu:" in line] == [
+    assert [line.split()[-1] for line in solved.splitlines() if "  cpu:" in line] == [
         "0",
         "1",
         "3",
