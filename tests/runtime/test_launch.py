@@ -52,7 +52,7 @@ def long_run(plan, tmp_path):
     """A run that has done two steps of many, its folder and its stderr."""
     path = tmp_path / "plan.json"
     artifact.save(plan, path)
-    command = [*PLANNER, "run", str(path), "--steps", "100000"]
+    command = [*PLANNER, "run", str(path), "--steps", "100000", "--no-check"]
     run_dir, stderr_path = tmp_path / "run", tmp_path / "stderr"
     with stderr_path.open("w") as stderr:
         run = subprocess.Popen(
