@@ -5,6 +5,7 @@ of the first two only the configuration is read, never a weight.
 """
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def open_shrunken(
                 "language model; give one that predicts the next token"
             )
             raise ModelError(msg)
-        config = tiny_config(model)
+        config = _small(model, lambda: tiny_config(model))
         if hasattr(config, "output_router_logits"):
             config.output_router_logits = True
         return ModelSource(id=model, config=config)
@@ -67,17 +68,23 @@ def shrink_source(source: ModelSource) -> ModelSource:
     """
     if source.factory is not None:
         return source  # the user's own module is taken as it is
-    try:
-        config = shrink_config(source.config)
-    except Exception as error:  # a configuration's own code may raise anything
-        msg = f"the configuration of {source.id} cannot be shrunk: {one_line(error)}"
-        raise ModelError(msg) from error
     return ModelSource(
         id=source.id,
-        config=config,
+        config=_small(source.id, lambda: shrink_config(source.config)),
         revision=source.revision,
         trust_remote_code=source.trust_remote_code,
     )
+
+
+def _small(name: str, make: Callable[[], Any]) -> Any:
+    """A small configuration, or why there is none."""
+    try:
+        return make()
+    except ModelError:
+        raise
+    except Exception as error:  # a configuration's own code may raise anything
+        msg = f"the configuration of {name} cannot be shrunk: {one_line(error)}"
+        raise ModelError(msg) from error
 
 
 def input_settings(source: ModelSource, *, attention: str) -> dict[str, Any]:
