@@ -91,6 +91,9 @@ def test_what_cannot_be_shrunk_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(shrunken, "shrink_config", no)
     with pytest.raises(ModelError, match="cannot be shrunk: KeyError: 'widths'"):
         check_model(str(tmp_path))
+    monkeypatch.setattr(shrunken, "tiny_config", no)
+    with pytest.raises(ModelError, match="llama cannot be shrunk: KeyError: 'widths'"):
+        check_model("llama")
 
 
 @pytest.mark.parametrize(
